@@ -1,0 +1,51 @@
+# Everything runs in .venv, made on first use; a stamp per extra remembers what is installed.
+# Other interpreter: make test PYTHON=python3.12     More test workers: make test WORKERS=8
+
+PYTHON  ?= python3
+WORKERS ?= 2
+VENV    := .venv
+BIN     := $(VENV)/bin
+SOURCES := $(wildcard src tests examples benchmarks)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint format bench docs clean
+MAKEFLAGS += --no-print-directory
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed-demo ## solve a network and look at the answer
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.installed-test ## run every test
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+lint: $(VENV)/.installed-lint ## check style and types
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/mypy
+
+format: $(VENV)/.installed-lint ## put the sources in style
+	@$(BIN)/ruff check --fix-only --quiet $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+bench: $(VENV)/.installed-bench ## measure every speed claim
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(VENV)/.installed-docs ## build the pages into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+
+clean: ## remove what was built, but not .venv
+	@rm -rf site build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	@find $(SOURCES) -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@echo "creating $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "needs Python 3.11 or later: make PYTHON=...")'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing convergent[$*] into $(VENV)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[$*]'
+	@touch $@

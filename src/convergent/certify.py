@@ -1,0 +1,51 @@
+"""How far an answer can be from the true fixed point.
+
+For any x, |x - x*| <= amplification * |T(x) - x|. The defect is evaluated in float64 and the rounding of that evaluation is added,
+so the bound holds for the numbers as they stand in memory, not only in exact arithmetic.
+
+- plain: amplification = 1 / (1 - c), from the contraction c of that graph and head;
+- tight: T is dominated by a non-negative matrix M, |T(x) - T(y)| <= M |x - y| (M = |W| for a linear map of either sign). Any v > 0
+  with q = v - M v > 0 gives |x - x*| <= max|defect| * v / min(q), because I - M is an M-matrix: amplification = max(v) / min(q).
+  With v near (I - M)^-1 1 that is the smallest factor there is, and it stays small where c is close to one only in places.
+
+The adjoint contracts in the 1-norm; the same v, of the transposed operator, serves it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from convergent.kernels import backend
+from convergent.maps import FixedPointMap, LinearMap
+from convergent.maps.base import max_degree
+
+CERTIFICATES = ("plain", "tight")
+
+
+def plain_amplification(contraction: Tensor) -> Tensor:
+    """1 / (1 - c), [G, H]."""
+    return 1 / (1 - contraction)
+
+
+def tight_amplification(dominating: LinearMap, v: Tensor) -> Tensor:
+    """max(v) / min(v - M v) of every graph and head, [G, H]; infinite where v proves nothing. ``dominating`` is x -> M x + 1."""
+    v = v.double()
+    slack = dominating.defect(v)  # M v + 1 - v
+    worst = backend(slack).segment_reduce(slack.clamp(min=0), dominating.graph.segments, "max")
+    error = rounding(dominating, dominating.size(v), torch.ones_like(worst))
+    gap = 1 - worst - error  # a lower bound on min(v - M v)
+    positive = dominating.size((v <= 0).double()) == 0
+    largest = dominating.size(v)
+    return torch.where((gap > 0) & positive, largest / gap, torch.inf)
+
+
+def rounding(fixed: FixedPointMap, size: Tensor, bias_size: Tensor) -> Tensor:
+    """What float64 arithmetic may add to the norm of the defect, [G, H].
+
+    A row of d products and a bias is off by at most (d + 2) u (c |x| + |b|), where u is half a unit in the last place (Higham 2002,
+    section 3.1); the subtraction of x from something close to it is exact. An activation adds a few units of its own.
+    """
+    half = torch.finfo(torch.float64).eps / 2
+    error = (max_degree(fixed.graph) + 2) * (fixed.contraction * size + bias_size)
+    return half * (error if fixed.linear else 1.2 * error + 8 * size)

@@ -1,0 +1,30 @@
+"""The ways in which convergent says no."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from convergent.solvers.solution import Solution
+
+
+class InputError(ValueError):
+    """An argument is not what it should be: the message names it, what was expected and what came."""
+
+
+class ContractionError(InputError):
+    """A map does not contract: the message names graph, head and factor."""
+
+
+class ConvergenceError(RuntimeError):
+    """A solve ended above its tolerance: the message says why and what to do; ``solution`` holds what was reached."""
+
+    def __init__(self, message: str, solution: Solution | None = None):
+        super().__init__(message)
+        self.solution = solution
+
+
+def expect(condition: bool, argument: str, expected: str, came: object) -> None:
+    """Raise the one wording of every argument error unless ``condition`` holds."""
+    if not condition:
+        raise InputError(f"{argument}: expected {expected}, but got {came}")

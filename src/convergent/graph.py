@@ -1,0 +1,225 @@
+"""Graph: the rows, columns and segments of a (batched) sparse operator, indexed once and kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from convergent.errors import expect
+from convergent.kernels import Rows, backend
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+FLOWS = ("target_to_source", "source_to_target")
+
+
+class Subset(NamedTuple):
+    """Some graphs of a batch, as a batch of their own."""
+
+    graph: Graph
+    nodes: Tensor  # [n] where its nodes stood
+    edges: Tensor  # [e] where its edges stood
+
+
+class Graph:
+    r"""The structure of a block-diagonal sparse operator :math:`y_i = \sum_{e: i \to j} w_e x_j`.
+
+    In the paper an edge :math:`i \to j` means that node i depends on node j: i sums over its outgoing edges. That is PyG's
+    ``flow="target_to_source"`` and the default; ``"source_to_target"`` turns every edge round. Parallel edges add, self loops
+    count, a node without edges of its own has an empty row. Building costs time linear in nodes and edges, once; the transpose
+    is built when a gradient first needs it, and kept.
+
+    Args:
+        edge_index: integers [2, E], sorted or not; or a PyG ``Data`` or ``Batch``, which then brings the other arguments along.
+        num_nodes: the number of nodes N.
+        batch: for several graphs side by side, the graph of every node, [N], never decreasing; edges stay within a graph.
+        flow: which end of an edge aggregates.
+    """
+
+    num_nodes: int
+    num_edges: int
+    num_graphs: int
+    flow: str
+    row: Tensor  # [E] the node that aggregates, in the order of edge_index
+    column: Tensor  # [E] the node it reads
+    rows: Rows  # the same, sorted by row
+    segments: Tensor  # [G + 1] graph g holds the nodes segments[g] .. segments[g + 1]
+
+    def __init__(
+        self,
+        edge_index: Tensor | Data,
+        num_nodes: int | None = None,
+        batch: Tensor | None = None,
+        flow: str = "target_to_source",
+    ):
+        pointer = None
+        if not isinstance(edge_index, Tensor):
+            expect(hasattr(edge_index, "edge_index"), "edge_index", "a tensor or PyG data", type(edge_index).__name__)
+            data: Any = edge_index
+            edge_index, num_nodes = data.edge_index, num_nodes if num_nodes is not None else data.num_nodes
+            batch, pointer = data.get("batch", batch), data.get("ptr", None)
+        expect(flow in FLOWS, "flow", f"one of {FLOWS}", repr(flow))
+        edge_index = _checked_edges(edge_index, num_nodes)
+        assert num_nodes is not None
+        self.num_nodes, self.num_edges, self.flow = int(num_nodes), edge_index.shape[1], flow
+        short = max(self.num_nodes, self.num_edges) < 2**31
+        row, column = (edge_index if flow == "target_to_source" else edge_index.flip(0)).to(
+            torch.int32 if short else torch.int64
+        )
+        self.row, self.column = row.contiguous(), column.contiguous()
+        self.rows = _index(self.row, self.column, self.num_nodes)
+        self.segments = _segments(batch, pointer, self.num_nodes, self.row)
+        self.num_graphs = len(self.segments) - 1
+        self._transpose: Graph | None = None
+        self.cache: dict[str, Any] = {}  # what others derive from the structure alone, such as a multigrid hierarchy
+        if self.num_graphs > 1:
+            inside = self.batch[self.row] == self.batch[self.column]
+            expect(bool(inside.all()), "edge_index", "edges that stay within their graph of the batch", _first_false(inside))
+
+    @classmethod
+    def _assemble(cls, num_nodes: int, flow: str, row: Tensor, column: Tensor, rows: Rows, segments: Tensor) -> Graph:
+        graph = cls.__new__(cls)
+        graph.num_nodes, graph.num_edges, graph.num_graphs = num_nodes, len(row), len(segments) - 1
+        graph.flow, graph.row, graph.column, graph.rows, graph.segments = flow, row, column, rows, segments
+        graph._transpose, graph.cache = None, {}
+        return graph
+
+    @property
+    def device(self) -> torch.device:
+        return self.row.device
+
+    @property
+    def batch(self) -> Tensor:
+        """The graph of every node, [N]."""
+        graphs = torch.arange(self.num_graphs, device=self.device)
+        return torch.repeat_interleave(graphs, self.segments.diff(), output_size=self.num_nodes)
+
+    @property
+    def out_degree(self) -> Tensor:
+        """The number of edges each node sums over, [N]."""
+        return self.rows.pointer.diff()
+
+    @property
+    def largest(self) -> int:
+        """The number of nodes of the largest graph."""
+        if self.num_graphs == 1:
+            return self.num_nodes
+        return int(self.segments.diff().max()) if self.num_graphs else 0
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Per graph [G, ...] -> per node [N, ...] (or [1, ...], which broadcasts, for a single graph)."""
+        return values if self.num_graphs == 1 else values[self.batch]
+
+    def transpose(self) -> Graph:
+        """The same graph with every edge read the other way; its transpose is this graph again."""
+        if self._transpose is None:
+            rows = _index(self.column, self.row, self.num_nodes)
+            other = FLOWS[1 - FLOWS.index(self.flow)]
+            turned = Graph._assemble(self.num_nodes, other, self.column, self.row, rows, self.segments)
+            turned._transpose, self._transpose = self, turned
+        return self._transpose
+
+    def to(self, device: torch.device | str) -> Graph:
+        """This graph on another device."""
+        if torch.device(device) == self.device:
+            return self
+        pointer, column, order = self.rows
+        rows = Rows(pointer.to(device), column.to(device), None if order is None else order.to(device))
+        moved = (self.row.to(device), self.column.to(device), rows, self.segments.to(device))
+        return Graph._assemble(self.num_nodes, self.flow, *moved)
+
+    def subset(self, keep: Tensor) -> Subset:
+        """The graphs where ``keep`` [G] is true, as a batch."""
+        kept = keep[self.batch]
+        nodes = kept.nonzero().squeeze(1)
+        edges = kept[self.row].nonzero().squeeze(1)
+        place = (kept.cumsum(0) - 1).to(self.row.dtype)
+        row, column = place[self.row[edges]], place[self.column[edges]]
+        sizes = self.segments.diff()[keep]
+        segments = torch.nn.functional.pad(sizes.cumsum(0), (1, 0)).to(self.segments.dtype)
+        graph = Graph._assemble(len(nodes), self.flow, row, column, _index(row, column, len(nodes)), segments)
+        return Subset(graph, nodes, edges)
+
+    def tensors(self) -> list[Tensor]:
+        """All tensors of the structure, for operators that take nothing else; ``from_tensors`` is the way back."""
+        pointer, column, order = self.rows
+        empty = self.row[:0]
+        return [self.row, self.column, pointer, column, empty if order is None else order, self.segments]
+
+    @classmethod
+    def from_tensors(cls, tensors: list[Tensor], flow: str) -> Graph:
+        row, column, pointer, sorted_column, order, segments = tensors
+        rows = Rows(pointer, sorted_column, order if len(order) == len(row) and len(row) else None)
+        return cls._assemble(len(pointer) - 1, flow, row, column, rows, segments)
+
+    def __repr__(self) -> str:
+        sizes = f"num_nodes={self.num_nodes}, num_edges={self.num_edges}, num_graphs={self.num_graphs}"
+        return f"Graph({sizes}, flow={self.flow!r})"
+
+
+def _checked_edges(edge_index: Tensor, num_nodes: int | None) -> Tensor:
+    came = f"{edge_index.dtype} of shape {list(edge_index.shape)}"
+    integer = not edge_index.is_floating_point() and edge_index.dtype != torch.bool and not edge_index.is_complex()
+    expect(integer and edge_index.dim() == 2 and len(edge_index) == 2, "edge_index", "integers of shape [2, E]", came)
+    number = isinstance(num_nodes, int) and not isinstance(num_nodes, bool)
+    expect(number and num_nodes >= 0, "num_nodes", "a number of nodes, 0 or more", repr(num_nodes))  # type: ignore[operator]
+    if edge_index.numel():
+        low, high = (int(end) for end in edge_index.aminmax())
+        came = f"indices from {low} to {high}"
+        expect(low >= 0 and high < num_nodes, "edge_index", f"indices from 0 to {num_nodes} - 1", came)  # type: ignore[operator]
+    return edge_index
+
+
+def _segments(batch: Tensor | None, pointer: Tensor | None, num_nodes: int, row: Tensor) -> Tensor:
+    """Boundaries of the graphs of a batch, [G + 1]."""
+    if pointer is not None:
+        return pointer.to(row.dtype)
+    if batch is None:
+        return torch.tensor([0, num_nodes], dtype=row.dtype, device=row.device)
+    integer = isinstance(batch, Tensor) and not batch.is_floating_point()
+    expect(integer and batch.shape == (num_nodes,), "batch", f"integers of shape [{num_nodes}]", _describe(batch))
+    expect(batch.device == row.device, "batch", f"a tensor on {row.device}", batch.device)
+    if num_nodes == 0:
+        return torch.zeros(1, dtype=row.dtype, device=row.device)
+    rising = batch[1:] >= batch[:-1]
+    expect(bool(rising.all()) and int(batch[0]) >= 0, "batch", "graph numbers that never decrease", _first_false(rising))
+    counts = torch.bincount(batch)
+    return torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(row.dtype)
+
+
+def _index(row: Tensor, column: Tensor, num_nodes: int) -> Rows:
+    """Edges sorted by row, by a counting sort that keeps the order within a row."""
+    if torch.compiler.is_compiling():
+        return Rows(*torch.ops.convergent.index(row, column, num_nodes))
+    if bool((row[1:] >= row[:-1]).all()):
+        pointer = torch.zeros(num_nodes + 1, dtype=row.dtype, device=row.device)
+        pointer[1:] = torch.bincount(row, minlength=num_nodes).cumsum(0)
+        return Rows(pointer, column, None)
+    return Rows(*_sorted_index(row, column, num_nodes))
+
+
+def _sorted_index(row: Tensor, column: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+    pointer, order = (index.to(row.dtype) for index in backend(row).group(row, num_nodes))
+    return pointer, column[order], order
+
+
+@torch.library.custom_op("convergent::index", mutates_args=())
+def _index_op(row: Tensor, column: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+    return _sorted_index(row, column, num_nodes)
+
+
+@_index_op.register_fake
+def _(row: Tensor, column: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+    return row.new_empty(num_nodes + 1), torch.empty_like(column), torch.empty_like(row)
+
+
+def _describe(value: object) -> str:
+    return f"{value.dtype} of shape {list(value.shape)}" if isinstance(value, Tensor) else repr(value)
+
+
+def _first_false(flags: Tensor) -> str:
+    wrong = (~flags).nonzero()
+    return f"a break at position {int(wrong[0])}" if len(wrong) else "a negative one"

@@ -1,0 +1,299 @@
+"""The kernels in numba: the functions of ``reference``, for float32 and float64 on the CPU.
+
+This file is the door: it brings tensors into the form the native code reads, chooses the lanes, and decides between one
+thread and a team and between graphs that fit in cache (``cpu_blocks``) and graphs that do not (``cpu_sweeps``).
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from functools import cache
+from threading import Lock
+
+import numba
+import numpy as np
+import torch
+from numba import types
+from torch import Tensor
+
+from convergent.kernels import cpu_blocks, cpu_rows, cpu_sweeps
+from convergent.kernels.lanes import Lanes
+from convergent.kernels.reference import Rows
+
+__all__ = [
+    "Rows",
+    "deflated",
+    "defect",
+    "edge_product",
+    "group",
+    "lu_solve",
+    "ordered",
+    "picard",
+    "propagate",
+    "row_sums",
+    "segment_dot",
+    "segment_reduce",
+]
+
+SERIAL = 100_000  # values (edges times heads) below which waking other threads costs more than they save
+CACHE = 1 << 20  # bytes of a graph's block of heads up to which it is iterated in cache
+FAR = 8 << 20  # bytes of x from which gathers come from memory and want a longer prefetch
+
+if "NUMBA_THREADING_LAYER_PRIORITY" not in os.environ:
+    numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]  # the fastest first; read when the first team starts
+
+
+# --- how wide, and how many threads ---
+
+
+@cache
+def _streaming(heads: int, dtype: torch.dtype) -> Lanes:
+    """Lanes for arrays that are read once, where they lie."""
+    number = types.float32 if dtype == torch.float32 else types.float64
+    if heads in (1, 4, 8) or heads % 16 == 0:
+        return _lanes(min(heads, 16) or 16, number, False)
+    return _lanes(4 if heads < 4 else 16, number, True)
+
+
+@cache
+def _packing(heads: int, dtype: torch.dtype) -> Lanes:
+    """Lanes for graphs that are packed into a scratch of their own."""
+    number = types.float32 if dtype == torch.float32 else types.float64
+    return _lanes(4 if heads <= 4 else 16 if heads <= 16 else 32, number, True)
+
+
+@cache
+def _lanes(width: int, dtype: types.Float, masked: bool) -> Lanes:
+    return Lanes(width, dtype, masked)
+
+
+def _threads(values: int) -> int:
+    """As many as torch uses: one in a data loader's worker, which must not touch the pool of the process it was forked from."""
+    threads = 1 if values < SERIAL else torch.get_num_threads()
+    return threads if threads == 1 else min(threads, numba.get_num_threads())
+
+
+@cache
+def _gate():
+    """Numba's own thread pool serves one caller at a time; OpenMP and TBB serve any number."""
+    return Lock() if numba.threading_layer() == "workqueue" else nullcontext()
+
+
+def _run(name: str, module, lanes: Lanes, values: int, args: tuple) -> None:
+    threads = _threads(values)
+    counter = np.zeros(1, np.int64)
+    if threads == 1:
+        getattr(module, f"{name}_worker")(lanes, counter, *args)
+        return
+    with _gate():
+        getattr(module, f"{name}_team")(threads, lanes, counter, args)
+
+
+# --- tensors as arrays ---
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().contiguous().numpy()
+
+
+def _as(tensor: Tensor, dtype: torch.dtype) -> np.ndarray:
+    return _array(tensor if tensor.dtype == dtype else tensor.to(dtype))
+
+
+def _structure(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+    """Pointer, column, order and whether there is one: the column stands in where there is none."""
+    column = _array(rows.column)
+    order = column if rows.order is None else _array(rows.order)
+    return _array(rows.pointer), column, order, rows.order is not None
+
+
+def _ahead(x: Tensor) -> int:
+    return 64 if x.numel() * x.element_size() > FAR else 16
+
+
+def _not_above(tensor: Tensor, dtype: torch.dtype) -> np.ndarray:
+    """Single precision is read as it is by a kernel in double; the other way round it is converted once."""
+    return _array(tensor) if tensor.dtype == torch.float32 else _as(tensor, dtype)
+
+
+# --- one pass ---
+
+
+def group(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Stable grouping of positions by key, in linear time."""
+    pointer, order = cpu_rows.group_keys(_array(keys), size)
+    if pointer[-1] != len(keys):
+        raise ValueError(f"keys must lie in 0 .. {size - 1}")
+    return torch.from_numpy(pointer), torch.from_numpy(order)
+
+
+def ordered(rows: Rows, weight: Tensor) -> Tensor:
+    if rows.order is None:
+        return weight
+    out = torch.empty(weight.shape, dtype=weight.dtype)
+    if out.numel():
+        args = (_array(rows.order), _array(weight), out.numpy())
+        _run("ordered", cpu_rows, _streaming(weight.shape[1], weight.dtype), out.numel(), args)
+    return out
+
+
+def propagate(rows: Rows, weight: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    out = torch.empty(len(rows.pointer) - 1, x.shape[1], dtype=x.dtype)
+    if out.numel():
+        source = _array(x)
+        offset = source if bias is None else _not_above(bias, x.dtype)
+        args = (*_structure(rows), _not_above(weight, x.dtype), source, offset, bias is not None, _ahead(x), out.numpy())
+        _run("propagate", cpu_rows, _streaming(x.shape[1], x.dtype), weight.numel(), args)
+    return out
+
+
+def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    dtype = torch.promote_types(u.dtype, x.dtype)
+    out = torch.empty(len(row), u.shape[1], dtype=dtype)
+    if out.numel():
+        args = (_array(row), _array(column), _as(u, dtype), _as(x, dtype), _ahead(x), out.numpy())
+        _run("edge_product", cpu_rows, _streaming(u.shape[1], dtype), out.numel(), args)
+    return out
+
+
+def _reduce(u: np.ndarray, v: np.ndarray, segments: Tensor, kind: int) -> Tensor:
+    begin, first_piece = cpu_rows.pieces_of(_array(segments))
+    partial = np.zeros((len(begin) - 1, u.shape[1]))
+    if u.size:
+        _run("reduce", cpu_rows, _streaming(u.shape[1], torch.float64), u.size, (begin, u, v, kind, partial))
+    return torch.from_numpy(cpu_rows.combine(partial, first_piece, kind))
+
+
+def segment_reduce(values: Tensor, segments: Tensor, norm: str) -> Tensor:
+    array = _array(values)
+    return _reduce(array, array, segments, 1 if norm == "one" else 0)
+
+
+def segment_dot(u: Tensor, v: Tensor, segments: Tensor) -> Tensor:
+    return _reduce(_array(u), _array(v), segments, 2)
+
+
+def row_sums(rows: Rows, weight: Tensor) -> Tensor:
+    out = torch.empty(len(rows.pointer) - 1, weight.shape[1], dtype=torch.float64)
+    if out.numel():
+        pointer, _, order, permuted = _structure(rows)
+        args = (pointer, order, permuted, _array(weight), out.numpy())
+        _run("row_sums", cpu_rows, _streaming(weight.shape[1], torch.float64), weight.numel(), args)
+    return out
+
+
+def defect(rows: Rows, weight: Tensor, bias: Tensor, x: Tensor, activation: str) -> Tensor:
+    out = torch.empty(x.shape, dtype=torch.float64)
+    if out.numel():
+        args = (*_structure(rows), _array(weight), _array(x), _array(bias), cpu_rows.CODES[activation], _ahead(x), out.numpy())
+        _run("defect", cpu_rows, _streaming(x.shape[1], torch.float64), weight.numel(), args)
+    return out
+
+
+# --- whole solves ---
+
+
+def _split(pointer: np.ndarray, segments: np.ndarray, graphs: np.ndarray, bytes_per_edge: int) -> tuple[np.ndarray, np.ndarray]:
+    """The graphs whose block of heads fits in cache, and the others."""
+    ends = pointer[segments]
+    large = (ends[1:] - ends[:-1])[graphs] * bytes_per_edge > CACHE
+    return graphs[~large], graphs[large]
+
+
+def picard(
+    rows: Rows,
+    segments: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    x: Tensor,
+    activation: str,
+    norm: str,
+    contraction: Tensor,
+    goal: Tensor,
+    limit: int,
+) -> tuple[Tensor, Tensor]:
+    """A block of heads ends when all its heads are at their goals; the steps of a graph are those of its slowest block."""
+    solve = _Solve(rows, segments, weight, bias, norm, contraction, goal, limit)
+    out = x.detach().clone(memory_format=torch.contiguous_format)
+    code = cpu_rows.CODES[activation]
+    small, large = solve.graphs()
+    if len(small):
+        solve.in_cache("picard", small, (_array(x), code), out)
+    if len(large):
+        weight, spare = _array(ordered(rows, weight)), np.empty_like(solve.bias)
+        for graph in large:
+            solve.in_memory(cpu_sweeps.picard_graph, graph, weight, out, (spare, code))
+    return out, solve.steps()
+
+
+def deflated(
+    rows: Rows,
+    segments: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    norm: str,
+    contraction: Tensor,
+    goal: Tensor,
+    limit: int,
+) -> tuple[Tensor, Tensor]:
+    solve = _Solve(rows, segments, weight, bias, norm, contraction, goal, limit)
+    out = torch.zeros(bias.shape, dtype=bias.dtype)
+    small, large = solve.graphs()
+    if len(small):
+        solve.in_cache("deflated", small, (), out)
+    if len(large):
+        weight, spare, left = _array(ordered(rows, weight)), np.empty_like(solve.bias), np.empty_like(solve.bias)
+        for graph in large:
+            solve.in_memory(cpu_sweeps.deflated_graph, graph, weight, out, (spare, left))
+    return out, solve.steps()
+
+
+class _Solve:
+    """What Picard and its deflated form share: their arguments as arrays, and the two ways to run them."""
+
+    def __init__(self, rows, segments, weight, bias, norm, contraction, goal, limit) -> None:
+        self.structure = _structure(rows)
+        self.segments = _array(segments)
+        self.dtype = bias.dtype
+        self.weight, self.bias = _as(weight, bias.dtype), _array(bias)
+        self.one = norm == "one"
+        self.contraction, self.goal = _as(contraction, torch.float64), _as(goal, torch.float64)
+        self.epsilon = torch.finfo(bias.dtype).eps
+        self.limit = limit
+        self.lanes = _packing(bias.shape[1], bias.dtype)
+        blocks = -(-bias.shape[1] // self.lanes.width)
+        self.taken = np.zeros((len(self.goal), blocks), np.int64)
+
+    def graphs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Graphs with something to reach: those for the cache and those for the memory."""
+        live = np.flatnonzero(np.isfinite(self.goal).any(1))
+        return _split(self.structure[0], self.segments, live, self.lanes.width * self.bias.itemsize)
+
+    def in_cache(self, name: str, graphs: np.ndarray, extra: tuple, out: Tensor) -> None:
+        tail = (self.one, self.contraction, self.goal, self.epsilon, self.limit, out.numpy(), self.taken)
+        args = (graphs, self.segments, *self.structure, self.weight, self.bias, *extra, *tail)
+        _run(name, cpu_blocks, self.lanes, self.weight.size, args)
+
+    def in_memory(self, solve, graph: int, weight: np.ndarray, out: Tensor, extra: tuple) -> None:
+        pointer, column, _, _ = self.structure
+        first, last = self.segments[graph], self.segments[graph + 1]
+        lanes = _streaming(self.bias.shape[1], self.dtype)
+        threads, counter = _threads(int(pointer[last] - pointer[first]) * weight.shape[1]), np.zeros(1, np.int64)
+        tail = (self.one, self.contraction[graph], self.goal[graph], self.epsilon, self.limit, _ahead(out))
+        with _gate() if threads > 1 else nullcontext():
+            taken = solve(lanes, threads, counter, int(first), int(last), pointer, column, weight, self.bias, out.numpy(), *extra, *tail)
+        self.taken[graph] = taken
+
+    def steps(self) -> Tensor:
+        return torch.from_numpy(self.taken.max(1, initial=0))
+
+
+def lu_solve(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    out = torch.empty(bias.shape, dtype=bias.dtype)
+    if out.numel():
+        nodes = _array(segments)
+        graphs = np.arange(len(nodes) - 1)
+        args = (graphs, nodes, *_structure(rows), _as(weight, bias.dtype), _array(bias), out.numpy())
+        _run("lu", cpu_blocks, _packing(bias.shape[1], bias.dtype), SERIAL, args)
+    return out

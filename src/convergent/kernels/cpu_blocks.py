@@ -1,0 +1,380 @@
+"""Graphs that fit in cache: one graph and one block of heads after the other, each taken to its end before the next begins.
+
+A task is a graph and a block of as many heads as there are lanes. Its weights are packed side by side in the order of the
+rows, with zeros in lanes beyond the last head, and stay in the first or second cache for all its steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from convergent.kernels.activations import SLOPE
+from convergent.kernels.cpu_rows import activate, kernel, team
+from convergent.kernels.lanes import (
+    at,
+    doubled,
+    fma,
+    in_double,
+    larger,
+    load,
+    load_some,
+    magnitude,
+    misalignment,
+    splat,
+    store,
+    store_some,
+    take,
+    where_negative,
+    width,
+)
+
+
+@kernel
+def extent(segments, pointer, graphs):
+    """The most nodes and the most edges among these graphs."""
+    nodes = edges = 0
+    for graph in graphs:
+        first, last = at(segments, graph), at(segments, graph + 1)
+        nodes = max(nodes, last - first)
+        edges = max(edges, at(pointer, last) - at(pointer, first))
+    return nodes, edges
+
+
+@kernel
+def pack_weights(lanes, first, last, head, pointer, column, order, permuted, weight, packed, reads):
+    """The block's weights in row order, and for each the place in packed x that it reads."""
+    heads, base = weight.shape[1], at(pointer, first)
+    for position in range(base, at(pointer, last)):
+        edge = at(order, position) if permuted else position
+        slot = position - base
+        store(lanes, packed, slot * width(lanes), load_some(lanes, weight, edge * heads + head, heads - head))
+        reads[slot] = (at(column, position) - first) * width(lanes)
+
+
+@kernel
+def pack_nodes(lanes, first, last, head, values, packed, place):
+    heads = values.shape[1]
+    for node in range(first, last):
+        value = load_some(lanes, values, node * heads + head, heads - head)
+        store(lanes, packed, place + (node - first) * width(lanes), value)
+
+
+@kernel
+def unpack_nodes(lanes, first, last, head, packed, place, values):
+    heads = values.shape[1]
+    for node in range(first, last):
+        value = load(lanes, packed, place + (node - first) * width(lanes))
+        store_some(lanes, values, node * heads + head, value, heads - head)
+
+
+@kernel
+def pack_lanes(graph, head, values, padding, packed):
+    """One row of a [G, H] table, with the padding beyond the last head."""
+    for lane in range(len(packed)):
+        packed[lane] = values[graph, head + lane] if head + lane < values.shape[1] else padding
+
+
+@kernel
+def asks_for_nothing(goal, graph, head, lanes_wide):
+    for lane in range(head, min(head + lanes_wide, goal.shape[1])):
+        if np.isfinite(goal[graph, lane]):
+            return False
+    return True
+
+
+# --- Picard ---
+
+
+@kernel
+def bend(lanes, value, code):
+    """The activations that cost nothing, in registers."""
+    if code == 1:
+        value = where_negative(value, splat(lanes, 0.0), value)
+    elif code == 2:
+        value = where_negative(value, value * splat(lanes, SLOPE), value)
+    return value
+
+
+@kernel
+def picard_sweep(lanes, nodes, start, pointer, reads, packed, bias, old, new, code, count, one, step, size):
+    """new = phi(W old + b) and the norms of new - old and of new."""
+    w, base = width(lanes), at(pointer, start)
+    step_peak = size_peak = splat(lanes, 0.0)
+    step_sum = size_sum = splat(in_double(lanes), 0.0)
+    end = base
+    for node in range(nodes):
+        place = node * w
+        total = load(lanes, packed, bias + place)
+        begin, end = end, at(pointer, start + node + 1)
+        for slot in range(begin - base, end - base):
+            total = fma(load(lanes, packed, slot * w), load(lanes, packed, old + at(reads, slot)), total)
+        total = bend(lanes, total, code)
+        if code > 2:
+            store(lanes, packed, new + place, total)
+            activate(code, packed, new + place, new + place + count)
+            total = load(lanes, packed, new + place)
+        store(lanes, packed, new + place, total)
+        change = magnitude(total - load(lanes, packed, old + place))
+        if one:
+            step_sum = step_sum + doubled(change)
+            size_sum = size_sum + doubled(magnitude(total))
+        else:
+            step_peak = larger(step_peak, change)
+            size_peak = larger(size_peak, magnitude(total))
+    if one:
+        store(lanes, step, 0, step_sum)
+        store(lanes, size, 0, size_sum)
+    else:
+        store(lanes, step, 0, step_peak)
+        store(lanes, size, 0, size_peak)
+
+
+@kernel
+def all_met(contraction, goal, step, size, epsilon):
+    """Every lane is at its goal, or moves by no more than rounding does."""
+    for lane in range(len(step)):
+        if not (contraction[lane] * step[lane] <= goal[lane] or step[lane] <= 2 * epsilon * size[lane]):
+            return False
+    return True
+
+
+@kernel
+def picard_worker(
+    lanes, counter, graphs, segments, pointer, column, order, permuted, weight, bias, x, code, one, contraction, goal, epsilon, limit, out, steps
+):
+    w, heads = width(lanes), x.shape[1]
+    blocks = (heads + w - 1) // w
+    nodes, edges = extent(segments, pointer, graphs)
+    packed = np.empty((edges + 3 * nodes) * w + 64, x.dtype)
+    packed = packed[misalignment(packed) :]
+    reads = np.empty(edges, np.int32)
+    rate, aim, step, size = np.empty(w), np.empty(w), np.empty(w), np.empty(w)
+    task = take(counter)
+    while task < len(graphs) * blocks:
+        graph, head = graphs[task // blocks], task % blocks * w
+        first, last = at(segments, graph), at(segments, graph + 1)
+        nodes, edges = last - first, at(pointer, last) - at(pointer, first)
+        shift, old, new = edges * w, (edges + nodes) * w, (edges + 2 * nodes) * w
+        if not asks_for_nothing(goal, graph, head, w):
+            pack_weights(lanes, first, last, head, pointer, column, order, permuted, weight, packed, reads)
+            pack_nodes(lanes, first, last, head, bias, packed, shift)
+            pack_nodes(lanes, first, last, head, x, packed, old)
+            pack_lanes(graph, head, contraction, 0.0, rate)
+            pack_lanes(graph, head, goal, np.inf, aim)
+            taken = 0
+            while taken < limit:
+                picard_sweep(lanes, nodes, first, pointer, reads, packed, shift, old, new, code, min(w, heads - head), one, step, size)
+                old, new, taken = new, old, taken + 1
+                if all_met(rate, aim, step, size, epsilon):
+                    break
+            unpack_nodes(lanes, first, last, head, packed, old, out)
+            steps[graph, head // w] = taken
+        task = take(counter)
+
+
+@team
+def picard_team(threads, lanes, counter, args):
+    for _ in prange(threads):
+        picard_worker(lanes, counter, *args)
+
+
+# --- Picard with the constant deflated ---
+
+
+@kernel
+def column_means(lanes, nodes, edges, reads, packed, left):
+    """s: the column sums over the number of nodes; returns 1 - sum(s) as a vector in double precision."""
+    w = width(lanes)
+    for node in range(nodes):
+        store(lanes, packed, left + node * w, splat(lanes, 0.0))
+    for slot in range(edges):
+        place = left + at(reads, slot)
+        store(lanes, packed, place, load(lanes, packed, place) + load(lanes, packed, slot * w))
+    coarse = splat(in_double(lanes), 1.0)
+    size = splat(lanes, float(nodes))
+    for node in range(nodes):
+        mean = load(lanes, packed, left + node * w) / size
+        store(lanes, packed, left + node * w, mean)
+        coarse = coarse - doubled(mean)
+    return coarse
+
+
+@kernel
+def deflated_sweep(lanes, nodes, start, pointer, reads, packed, bias, left, old, new, fresh, one, length, along):
+    """new = W old + b, the norm of the residual new - old and its product with s. A fresh start knows that old is zero."""
+    w, base = width(lanes), at(pointer, start)
+    peak = inner = splat(lanes, 0.0)
+    total_one = splat(in_double(lanes), 0.0)
+    end = base
+    for node in range(nodes):
+        place = node * w
+        total = load(lanes, packed, bias + place)
+        begin, end = end, at(pointer, start + node + 1)
+        if not fresh:
+            for slot in range(begin - base, end - base):
+                total = fma(load(lanes, packed, slot * w), load(lanes, packed, old + at(reads, slot)), total)
+        store(lanes, packed, new + place, total)
+        residual = total - load(lanes, packed, old + place)
+        inner = fma(load(lanes, packed, left + place), residual, inner)
+        if one:
+            total_one = total_one + doubled(magnitude(residual))
+        else:
+            peak = larger(peak, magnitude(residual))
+    if one:
+        store(lanes, length, 0, total_one)
+    else:
+        store(lanes, length, 0, peak)
+    store(lanes, along, 0, inner)
+
+
+@kernel
+def shift_nodes(lanes, nodes, packed, place, shift, one, size):
+    """Add the shift to every node; the norm of the sum."""
+    w, constant = width(lanes), load(lanes, shift, 0)
+    peak, total = splat(lanes, 0.0), splat(in_double(lanes), 0.0)
+    for node in range(nodes):
+        value = load(lanes, packed, place + node * w) + constant
+        store(lanes, packed, place + node * w, value)
+        if one:
+            total = total + doubled(magnitude(value))
+        else:
+            peak = larger(peak, magnitude(value))
+    if one:
+        store(lanes, size, 0, total)
+    else:
+        store(lanes, size, 0, peak)
+
+
+@kernel
+def plan_shift(rate, aim, epsilon, coarse, length, along, size, last, shifting, shift):
+    """The shift of every lane; True when every lane is done. Without branches, so that it runs in vectors too."""
+    left_over = 0
+    for lane in range(len(shift)):
+        done = (rate[lane] * length[lane] <= aim[lane]) | (length[lane] <= 2 * epsilon * size[lane])
+        keeps = shifting[lane] * (length[lane] <= rate[lane] * last[lane])
+        shifting[lane] = keeps
+        # the last step of a lane is a plain one: its residual is known to be at most contraction * length
+        shift[lane] = along[lane] / coarse[lane] if keeps * (1 - done) else 0.0
+        last[lane] = length[lane]
+        left_over += 1 - done
+    return left_over == 0
+
+
+@kernel
+def deflated_worker(
+    lanes, counter, graphs, segments, pointer, column, order, permuted, weight, bias, one, contraction, goal, epsilon, limit, out, steps
+):
+    w, heads = width(lanes), bias.shape[1]
+    blocks = (heads + w - 1) // w
+    nodes, edges = extent(segments, pointer, graphs)
+    packed = np.empty((edges + 4 * nodes) * w + 64, bias.dtype)
+    packed = packed[misalignment(packed) :]
+    reads = np.empty(edges, np.int32)
+    rate, aim, coarse, last_length = np.empty(w), np.empty(w), np.empty(w), np.empty(w)
+    length, along, size, shift = np.empty(w), np.empty(w), np.empty(w), np.empty(w)
+    shifting = np.empty(w, np.int64)
+    task = take(counter)
+    while task < len(graphs) * blocks:
+        graph, head = graphs[task // blocks], task % blocks * w
+        first, last = at(segments, graph), at(segments, graph + 1)
+        nodes, edges = last - first, at(pointer, last) - at(pointer, first)
+        constant, left, old, new = edges * w, (edges + nodes) * w, (edges + 2 * nodes) * w, (edges + 3 * nodes) * w
+        if not asks_for_nothing(goal, graph, head, w):
+            pack_weights(lanes, first, last, head, pointer, column, order, permuted, weight, packed, reads)
+            pack_nodes(lanes, first, last, head, bias, packed, constant)
+            packed[old : old + nodes * w] = 0
+            store(lanes, coarse, 0, column_means(lanes, nodes, edges, reads, packed, left))
+            pack_lanes(graph, head, contraction, 0.0, rate)
+            pack_lanes(graph, head, goal, np.inf, aim)
+            last_length[:] = np.inf
+            size[:] = 0
+            shifting[:] = 1
+            taken, done = 0, False
+            while taken < limit and not done:
+                deflated_sweep(lanes, nodes, first, pointer, reads, packed, constant, left, old, new, taken == 0, one, length, along)
+                done = plan_shift(rate, aim, epsilon, coarse, length, along, size, last_length, shifting, shift)
+                shift_nodes(lanes, nodes, packed, new, shift, one, size)
+                old, new, taken = new, old, taken + 1
+            unpack_nodes(lanes, first, last, head, packed, old, out)
+            steps[graph, head // w] = taken
+        task = take(counter)
+
+
+@team
+def deflated_team(threads, lanes, counter, args):
+    for _ in prange(threads):
+        deflated_worker(lanes, counter, *args)
+
+
+# --- dense LU without pivoting: I - W is diagonally dominant in rows or columns ---
+
+
+@kernel
+def fill_dense(lanes, first, last, head, pointer, column, order, permuted, weight, matrix):
+    """I - W of a block of heads, row by row."""
+    w, heads, nodes = width(lanes), weight.shape[1], last - first
+    matrix[: nodes * nodes * w] = 0
+    for row in range(nodes):
+        store(lanes, matrix, row * (nodes + 1) * w, splat(lanes, 1.0))
+        for position in range(at(pointer, first + row), at(pointer, first + row + 1)):
+            edge = at(order, position) if permuted else position
+            place = (row * nodes + at(column, position) - first) * w
+            value = load_some(lanes, weight, edge * heads + head, heads - head)
+            store(lanes, matrix, place, load(lanes, matrix, place) - value)
+
+
+@kernel
+def eliminate(lanes, nodes, matrix, x):
+    """Row by row: the row at hand stays in the first cache while the finished ones stream past. Diagonals are kept inverted."""
+    w = width(lanes)
+    for row in range(nodes):
+        mine = row * nodes
+        value = load(lanes, x, row * w)
+        for pivot in range(row):
+            factor = load(lanes, matrix, (mine + pivot) * w) * load(lanes, matrix, pivot * (nodes + 1) * w)
+            negative = splat(lanes, 0.0) - factor
+            theirs = pivot * nodes
+            for place in range(pivot + 1, nodes):
+                updated = fma(negative, load(lanes, matrix, (theirs + place) * w), load(lanes, matrix, (mine + place) * w))
+                store(lanes, matrix, (mine + place) * w, updated)
+            value = fma(negative, load(lanes, x, pivot * w), value)
+        store(lanes, x, row * w, value)
+        diagonal = (mine + row) * w
+        store(lanes, matrix, diagonal, splat(lanes, 1.0) / load(lanes, matrix, diagonal))
+
+
+@kernel
+def substitute(lanes, nodes, matrix, x):
+    w = width(lanes)
+    for row in range(nodes - 1, -1, -1):
+        total = splat(lanes, 0.0)
+        for place in range(row + 1, nodes):
+            total = fma(load(lanes, matrix, (row * nodes + place) * w), load(lanes, x, place * w), total)
+        store(lanes, x, row * w, (load(lanes, x, row * w) - total) * load(lanes, matrix, row * (nodes + 1) * w))
+
+
+@kernel
+def lu_worker(lanes, counter, graphs, segments, pointer, column, order, permuted, weight, bias, out):
+    w, heads = width(lanes), bias.shape[1]
+    blocks = (heads + w - 1) // w
+    nodes, _ = extent(segments, pointer, graphs)
+    matrix = np.empty(nodes * nodes * w + 64, bias.dtype)
+    matrix = matrix[misalignment(matrix) :]
+    x = np.empty(nodes * w, bias.dtype)
+    task = take(counter)
+    while task < len(graphs) * blocks:
+        graph, head = graphs[task // blocks], task % blocks * w
+        first, last = at(segments, graph), at(segments, graph + 1)
+        fill_dense(lanes, first, last, head, pointer, column, order, permuted, weight, matrix)
+        pack_nodes(lanes, first, last, head, bias, x, 0)
+        eliminate(lanes, last - first, matrix, x)
+        substitute(lanes, last - first, matrix, x)
+        unpack_nodes(lanes, first, last, head, x, 0, out)
+        task = take(counter)
+
+
+@team
+def lu_team(threads, lanes, counter, args):
+    for _ in prange(threads):
+        lu_worker(lanes, counter, *args)

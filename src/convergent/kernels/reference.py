@@ -1,0 +1,192 @@
+"""The truth: every kernel in plain torch, on any device, written to be read.
+
+A sparse operator is given by rows: ``Rows(pointer, column, order)``. Row ``i`` owns the positions
+``pointer[i] .. pointer[i + 1]``; position ``k`` reads column ``column[k]`` and carries ``weight[order[k]]``
+(``order`` is None where edges are already sorted by row). ``segments`` [G + 1] says which nodes belong to which graph.
+
+    weight [E, H]   bias, x, y [N, H]   per graph and head [G, H]
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from convergent.kernels.activations import ACTIVATIONS
+
+
+class Rows(NamedTuple):
+    """A compressed sparse row structure without its weights."""
+
+    pointer: Tensor  # [N + 1]
+    column: Tensor  # [E]
+    order: Tensor | None  # [E], edge that sits at each position; None: the identity
+
+
+def group(keys: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Stable grouping of positions by key: pointer [size + 1] and order [E], both int64."""
+    order = torch.argsort(keys, stable=True)
+    pointer = keys.new_zeros(size + 1, dtype=torch.long)
+    pointer[1:] = torch.bincount(keys, minlength=size).cumsum(0)
+    return pointer, order
+
+
+def row_of_position(rows: Rows) -> Tensor:
+    lengths = rows.pointer.diff()
+    return torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
+
+
+def ordered(rows: Rows, weight: Tensor) -> Tensor:
+    """The weights in the order of the rows."""
+    return weight if rows.order is None else weight.index_select(0, rows.order)
+
+
+def propagate(rows: Rows, weight: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y = W x (+ b), accumulated in the dtype of x."""
+    y = x.new_zeros(len(rows.pointer) - 1, x.shape[1]) if bias is None else bias.to(x.dtype).clone()
+    gathered = ordered(rows, weight).to(x.dtype) * x.index_select(0, rows.column)  # [E, H]
+    return y.index_add_(0, row_of_position(rows), gathered)
+
+
+def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    """[E, H]: u at an edge's row times x at its column; the gradient of ``propagate`` in its weights."""
+    return u.index_select(0, row) * x.index_select(0, column)
+
+
+def segment_reduce(values: Tensor, segments: Tensor, norm: str) -> Tensor:
+    """Max norm ("max") or 1-norm ("one") of every graph and head: [N, H] -> [G, H] in float64; NaN stays NaN."""
+    graphs = len(segments) - 1
+    index = torch.repeat_interleave(torch.arange(graphs, device=values.device), segments.diff())
+    out = values.new_zeros(graphs, values.shape[1], dtype=torch.float64)
+    magnitude = values.abs().double()
+    if norm == "one":
+        return out.index_add_(0, index, magnitude)
+    return out.scatter_reduce_(0, index.unsqueeze(1).expand_as(magnitude), magnitude, "amax")
+
+
+def segment_dot(u: Tensor, v: Tensor, segments: Tensor) -> Tensor:
+    """Inner product of every graph and head: [G, H], accumulated in float64."""
+    graphs = len(segments) - 1
+    index = torch.repeat_interleave(torch.arange(graphs, device=u.device), segments.diff())
+    out = u.new_zeros(graphs, u.shape[1], dtype=torch.float64)
+    return out.index_add_(0, index, u.double() * v.double())
+
+
+def row_sums(rows: Rows, weight: Tensor) -> Tensor:
+    """Absolute row sums [N, H] in float64."""
+    ones = weight.new_ones(len(rows.pointer) - 1, weight.shape[1], dtype=torch.float64)
+    row = row_of_position(rows)
+    return torch.zeros_like(ones).index_add_(0, row, ordered(rows, weight).abs().double())
+
+
+def defect(rows: Rows, weight: Tensor, bias: Tensor, x: Tensor, activation: str) -> Tensor:
+    """T(x) - x in float64, whatever the dtype of its inputs: what every certificate is made of."""
+    wide = x.double()
+    return ACTIVATIONS[activation].function(propagate(rows, weight.double(), wide, bias.double())) - wide
+
+
+def picard(
+    rows: Rows,
+    segments: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    x: Tensor,
+    activation: str,
+    norm: str,
+    contraction: Tensor,
+    goal: Tensor,
+    limit: int,
+) -> tuple[Tensor, Tensor]:
+    """x <- T(x) until each graph and head has a residual of at most ``goal``, or rounding stops it, or ``limit`` steps.
+
+    Returns x and the steps each graph took. A graph whose goals are all infinite is left as it is. The residual after a step
+    is at most the contraction times the length of the step, so the stopping test needs no extra sweep.
+    """
+    epsilon = torch.finfo(x.dtype).eps
+    phi = ACTIVATIONS[activation].function
+    batch = torch.repeat_interleave(torch.arange(len(goal), device=x.device), segments.diff())
+    steps = torch.zeros(len(goal), dtype=torch.long, device=x.device)
+    live = torch.isfinite(goal).any(1)
+    for _ in range(limit):
+        if not live.any():
+            break
+        moved = phi(propagate(rows, weight, x, bias))
+        step = segment_reduce(moved - x, segments, norm)
+        floor = 2 * epsilon * segment_reduce(moved, segments, norm)
+        x = torch.where(live[batch, None], moved, x)
+        steps += live
+        live = live & ~((contraction * step <= goal) | (step <= floor)).all(1)
+    return x, steps
+
+
+def deflated(
+    rows: Rows,
+    segments: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    norm: str,
+    contraction: Tensor,
+    goal: Tensor,
+    limit: int,
+) -> tuple[Tensor, Tensor]:
+    """Picard from zero on x = W x + b, with the slow constant part of the error of each graph and head taken out.
+
+    After a step x + r the residual is W r. Its mean over the graph is s.r, where s_j is the sum of column j over the
+    number of nodes n, and a constant shift a changes the mean residual by -a (1 - sum(s)): a = s.r / (1 - sum(s)).
+    A lane in which the residual once grew beyond the contraction loses its shift and is plain Picard from there on, which is certain to converge.
+    """
+    epsilon = torch.finfo(bias.dtype).eps
+    sizes = segments.diff()
+    batch = torch.repeat_interleave(torch.arange(len(goal), device=bias.device), sizes)
+    column_sums = torch.zeros_like(bias).index_add_(0, rows.column.long(), ordered(rows, weight))
+    left = column_sums / sizes.clamp(min=1)[batch, None].to(bias.dtype)  # s [N, H]
+    coarse = 1 - segment_dot(left, torch.ones_like(left), segments)  # [G, H]
+    x = torch.zeros_like(bias)
+    steps = torch.zeros(len(goal), dtype=torch.long, device=bias.device)
+    live = torch.isfinite(goal).any(1)
+    shifting = torch.ones_like(goal, dtype=torch.bool)
+    last = torch.full_like(goal, torch.inf)
+    for _ in range(limit):
+        if not live.any():
+            break
+        r = propagate(rows, weight, x, bias) - x
+        length = segment_reduce(r, segments, norm)
+        shifting &= length <= contraction * last
+        shift = torch.where(shifting, segment_dot(left, r, segments) / coarse, 0.0).to(x.dtype)
+        done = (contraction * length <= goal) | (length <= 2 * epsilon * segment_reduce(x, segments, norm))
+        # the last step of a lane is a plain one: its residual is known to be at most contraction * length
+        shift = torch.where(done, 0.0, shift)
+        x = torch.where(live[batch, None], x + r + shift[batch], x)
+        last = length
+        steps += live
+        live = live & ~done.all(1)
+    return x, steps
+
+
+def dense(rows: Rows, segments: Tensor, weight: Tensor) -> Tensor:
+    """W of every graph, padded to the largest: [G, H, n, n]."""
+    graphs, heads = len(segments) - 1, weight.shape[1]
+    sizes = segments.diff()
+    size = int(sizes.max()) if graphs else 0
+    row = row_of_position(rows)
+    batch = torch.repeat_interleave(torch.arange(graphs, device=weight.device), sizes)[row]
+    start = segments[:-1].long()[batch]
+    matrix = weight.new_zeros(graphs, size, size, heads)
+    matrix.index_put_((batch, row - start, rows.column.long() - start), ordered(rows, weight), accumulate=True)
+    return matrix.permute(0, 3, 1, 2)
+
+
+def lu_solve(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The fixed point of x = W x + b by a dense LU of every graph and head."""
+    matrix = dense(rows, segments, weight)  # [G, H, n, n]
+    graphs, heads, size, _ = matrix.shape
+    sizes = segments.diff()
+    batch = torch.repeat_interleave(torch.arange(graphs, device=bias.device), sizes)
+    slot = torch.arange(len(bias), device=bias.device) - segments[:-1].long()[batch]
+    right = bias.new_zeros(graphs, size, heads)
+    right[batch, slot] = bias
+    identity = torch.eye(size, dtype=bias.dtype, device=bias.device)
+    x = torch.linalg.solve(identity - matrix, right.transpose(1, 2).unsqueeze(-1)).squeeze(-1)  # [G, H, n]
+    return x.transpose(1, 2)[batch, slot]

@@ -1,0 +1,200 @@
+"""What every contracting map offers: the solvers, certificates and gradients know maps only through this class.
+
+A new kind of map is one new file: a subclass with its contraction, its defect, its linearisation and the two derivatives in its
+parameters. Solvers that are particular to it register themselves with ``solvers.auto.suggest``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from convergent.errors import ContractionError, InputError, expect
+from convergent.graph import Graph, Subset
+from convergent.kernels import backend
+
+if TYPE_CHECKING:
+    from convergent.maps.linear import LinearMap
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+class FixedPointMap(ABC):
+    """A map T on node values [N, H] that brings any two points closer: |T(x) - T(y)| <= contraction * |x - y|.
+
+    ``norm`` says in which norm: "max" over the nodes of a graph, or "one", their sum (for the adjoint). Both hold for every graph
+    and head on its own, and ``contraction`` [G, H] is the factor, measured from the weights.
+    """
+
+    kinds: ClassVar[dict[str, type[FixedPointMap]]] = {}
+    linear: ClassVar[bool] = False
+
+    graph: Graph
+    norm: str
+    contraction: Tensor  # [G, H] float64
+
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        FixedPointMap.kinds[cls.__name__] = cls
+
+    @abstractmethod
+    def parameters(self) -> tuple[Tensor, ...]:
+        """The tensors T depends on and gradients flow to; the first is per edge or per node and carries heads last."""
+
+    @abstractmethod
+    def restrict(self, subset: Subset, keep: Tensor) -> Self:
+        """The map on some graphs of the batch."""
+
+    @abstractmethod
+    def __call__(self, x: Tensor) -> Tensor:
+        """T(x), differentiable in x and in the parameters."""
+
+    @abstractmethod
+    def defect(self, x: Tensor) -> Tensor:
+        """T(x) - x [N, H] in float64."""
+
+    @abstractmethod
+    def at_zero(self) -> Tensor:
+        """T(0) [N, H]."""
+
+    @abstractmethod
+    def sweep(self, x: Tensor, goal: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+        """x <- T(x) until every graph and head has a residual of at most ``goal``: x and steps per graph."""
+
+    @abstractmethod
+    def linearize(self, x: Tensor) -> LinearMap:
+        """dx -> T'(x) dx as a linear map with zero bias, differentiable in x and in the parameters."""
+
+    def transpose(self, bias: Tensor | None = None, at: Tensor | None = None) -> LinearMap:
+        """y = T'(at)^T y + bias, the map of the adjoint; it contracts in the other norm. A linear map needs no ``at``."""
+        if at is None:
+            raise InputError(f"at: expected the point at which {type(self).__name__} is linearised, but got None")
+        return self.linearize(at).transpose(bias)
+
+    @abstractmethod
+    def dominating(self) -> LinearMap:
+        """x -> M x + 1 with |T(x) - T(y)| <= M |x - y| for every node: what the tight certificate solves."""
+
+    @abstractmethod
+    def pullback(self, x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
+        """The gradient of <cotangent, T(x)> in each parameter, differentiable."""
+
+    @abstractmethod
+    def pushforward(self, x: Tensor, tangents: tuple[Tensor | None, ...]) -> Tensor:
+        """The change of T(x) when the parameters move along ``tangents``, differentiable."""
+
+    def settings(self) -> dict[str, str]:
+        """What else the constructor needs, as plain strings."""
+        return {}
+
+    @classmethod
+    def restore(
+        cls, graph: Graph, parameters: list[Tensor], contraction: Tensor, norm: str, settings: dict[str, str] | None = None
+    ) -> Self:
+        """A map from its parts, unchecked."""
+        fixed = cls.__new__(cls)
+        fixed.graph, fixed.contraction, fixed.norm = graph, contraction, norm
+        fixed._restore(parameters, settings or {})
+        return fixed
+
+    @abstractmethod
+    def _restore(self, parameters: list[Tensor], settings: dict[str, str]) -> None: ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.parameters()[0].dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.graph.device
+
+    @property
+    def heads(self) -> int:
+        return self.parameters()[0].shape[-1]
+
+    def with_parameters(self, *parameters: Tensor) -> Self:
+        """The same kind of map with other tensors, unchecked: the contraction is kept."""
+        return type(self).restore(self.graph, list(parameters), self.contraction, self.norm, self.settings())
+
+    def widened(self) -> Self:
+        """The map in float64."""
+        return self.with_parameters(*(parameter.double() for parameter in self.parameters()))
+
+    def detached(self) -> Self:
+        return self.with_parameters(*(parameter.detach() for parameter in self.parameters()))
+
+    def size(self, values: Tensor) -> Tensor:
+        """The norm of node values [N, H] for every graph and head: [G, H] in float64."""
+        return backend(values).segment_reduce(values, self.graph.segments, self.norm)
+
+    def __repr__(self) -> str:
+        factor = f"{float(self.contraction.max()):.6g}" if self.contraction.numel() else "0"
+        extra = "".join(f", {name}={value!r}" for name, value in self.settings().items())
+        return f"{type(self).__name__}(nodes={self.graph.num_nodes}, heads={self.heads}, contraction={factor}{extra})"
+
+
+def checked(name: str, value: Tensor, rows: int, heads: int | None, like: Tensor | None, device: torch.device) -> Tensor:
+    """A parameter [rows, heads] of a map in float32 or float64; half precision is solved in float32."""
+    if not isinstance(value, Tensor):
+        raise InputError(f"{name}: expected a tensor of shape [{rows}, heads], but got {type(value).__name__}")
+    shape = f"[{rows}, {'heads' if heads is None else heads}]"
+    fits = value.dim() == 2 and value.shape[0] == rows and heads in (None, value.shape[1])
+    expect(fits, name, f"shape {shape}", list(value.shape))
+    expect(value.is_floating_point(), name, "a floating point dtype", value.dtype)
+    expect(value.device == device, name, f"a tensor on {device}, where the graph is", value.device)
+    value = value.float() if value.dtype in HALF else value
+    expect(like is None or value.dtype == like.dtype, name, f"{None if like is None else like.dtype}", value.dtype)
+    return value
+
+
+def measure_contraction(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:
+    """The largest absolute row sum of every graph and head times the Lipschitz constant, [G, H]; raises unless below one."""
+    if torch.compiler.is_compiling():
+        return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight, lipschitz)
+    return _measured(graph, weight.detach(), lipschitz)
+
+
+def _measured(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:
+    kernels = backend(weight)
+    sums = kernels.row_sums(graph.rows, weight)
+    factor = lipschitz * kernels.segment_reduce(sums, graph.segments, "max")
+    # a sum of d terms in float64 can be d units in the last place too small
+    factor = factor * (1 + (max_degree(graph) + 2) * torch.finfo(torch.float64).eps)
+    bad = ~(factor < 1)
+    if bad.any():
+        where, head = (int(index) for index in bad.nonzero()[0])
+        came = float(factor[where, head])
+        if came != came:
+            raise InputError(f"weight: expected finite numbers, but got NaN in graph {where}, head {head}")
+        raise ContractionError(
+            f"weight: expected rows whose absolute sum times the activation's slope stays below 1, but got {came:.8g} in graph "
+            f"{where}, head {head} ({int(bad.sum())} of {bad.numel()} graphs and heads do not contract)"
+        )
+    return factor
+
+
+def max_degree(graph: Graph) -> int:
+    """The largest number of edges a node sums over."""
+    if "max_degree" not in graph.cache:
+        graph.cache["max_degree"] = int(graph.out_degree.max()) if graph.num_nodes else 0
+    return graph.cache["max_degree"]
+
+
+def finite(name: str, value: Tensor) -> None:
+    """Raise where a parameter holds NaN or infinity. Inside torch.compile the solve itself looks."""
+    if not torch.compiler.is_compiling() and not bool(torch.isfinite(value.detach()).all()):
+        where = [int(index) for index in (~torch.isfinite(value.detach())).nonzero()[0]]
+        raise InputError(f"{name}: expected finite numbers, but got {float(value[tuple(where)])} at {where}")
+
+
+@torch.library.custom_op("convergent::contraction", mutates_args=())
+def _contraction_op(graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float) -> Tensor:
+    return _measured(Graph.from_tensors(graph, flow), weight, lipschitz)
+
+
+@_contraction_op.register_fake
+def _(graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float) -> Tensor:
+    return weight.new_empty(graph[-1].shape[0] - 1, weight.shape[1], dtype=torch.float64)

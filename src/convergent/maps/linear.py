@@ -1,0 +1,54 @@
+"""x = W x + b, the map of the paper (eq. 6), for all heads at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from convergent.graph import Graph
+from convergent.maps.weighted import WeightedMap
+from convergent.operations import edge_product, propagate
+
+
+class LinearMap(WeightedMap):
+    r"""The map :math:`T(x)_{ih} = \sum_{e: i \to j} w_{eh} x_{jh} + b_{ih}`.
+
+    Args:
+        graph: the structure.
+        weight: one number per edge and head, [E, H], in the order of the graph's ``edge_index``; rows must have absolute sums
+            below one.
+        bias: [N, H].
+    """
+
+    linear = True
+
+    def __init__(self, graph: Graph, weight: Tensor, bias: Tensor):
+        super().__init__(graph, weight, bias, "identity")
+
+    def with_bias(self, bias: Tensor) -> LinearMap:
+        """The same operator with another right-hand side."""
+        return self.with_parameters(self.weight, bias)
+
+    def transpose(self, bias: Tensor | None = None, at: Tensor | None = None) -> LinearMap:
+        """x = W^T x + bias. It contracts by the same factor, in the other norm: columns have taken the place of rows."""
+        right = torch.zeros_like(self.bias) if bias is None else bias
+        norm = "one" if self.norm == "max" else "max"
+        return LinearMap.restore(self.graph.transpose(), [self.weight, right], self.contraction, norm)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return propagate(self.graph, self.weight, x) + self.bias
+
+    def linearize(self, x: Tensor) -> LinearMap:
+        return self.with_bias(torch.zeros_like(self.bias))
+
+    def dominating(self) -> LinearMap:
+        base = self if self.norm == "max" else self.transpose()
+        return base.with_parameters(self.weight.abs(), torch.ones_like(self.bias))
+
+    def pullback(self, x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
+        return edge_product(self.graph, cotangent, x), cotangent
+
+    def pushforward(self, x: Tensor, tangents: tuple[Tensor | None, ...]) -> Tensor:
+        weight, bias = tangents
+        moved = torch.zeros_like(x) if weight is None else propagate(self.graph, weight, x)
+        return moved if bias is None else moved + bias

@@ -1,0 +1,58 @@
+"""What maps with one weight per edge and one bias per node share: phi(W x + b), where phi may be the identity."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from torch import Tensor
+
+from convergent.errors import expect
+from convergent.graph import Graph, Subset
+from convergent.kernels import backend
+from convergent.kernels.activations import ACTIVATIONS
+from convergent.maps.base import FixedPointMap, checked, finite, measure_contraction
+
+
+class WeightedMap(FixedPointMap):
+    """The base of ``LinearMap`` and ``ActivatedMap``."""
+
+    weight: Tensor  # [E, H]
+    bias: Tensor  # [N, H]
+    activation: str
+
+    def __init__(self, graph: Graph, weight: Tensor, bias: Tensor, activation: str):
+        expect(activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", repr(activation))
+        self.graph, self.norm, self.activation = graph, "max", activation
+        self.weight = checked("weight", weight, graph.num_edges, None, None, graph.device)
+        self.bias = checked("bias", bias, graph.num_nodes, self.weight.shape[1], self.weight, graph.device)
+        finite("bias", self.bias)
+        self.contraction = measure_contraction(graph, self.weight, ACTIVATIONS[activation].lipschitz)
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        return self.weight, self.bias
+
+    def _restore(self, parameters: list[Tensor], settings: dict[str, str]) -> None:
+        self.weight, self.bias = parameters
+        self.activation = settings.get("activation", "identity")
+
+    def restrict(self, subset: Subset, keep: Tensor) -> Self:
+        parts = [self.weight[subset.edges], self.bias[subset.nodes]]
+        return type(self).restore(subset.graph, parts, self.contraction[keep], self.norm, self.settings())
+
+    def at_zero(self) -> Tensor:
+        return ACTIVATIONS[self.activation].function(self.bias)
+
+    def defect(self, x: Tensor) -> Tensor:
+        return backend(x).defect(self.graph.rows, self.weight, self.bias, x, self.activation)
+
+    def sweep(self, x: Tensor, goal: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+        structure = (self.graph.rows, self.graph.segments)
+        operator = (self.weight, self.bias, x, self.activation, self.norm)
+        return backend(x).picard(*structure, *operator, self.contraction, goal, limit)
+
+    def as_dense(self) -> Tensor:
+        """W of every head, [H, N, N]."""
+        size = self.graph.num_nodes
+        matrix = self.weight.new_zeros(size, size, self.heads)
+        index = (self.graph.row.long(), self.graph.column.long())
+        return matrix.index_put(index, self.weight, accumulate=True).permute(2, 0, 1)

@@ -1,0 +1,226 @@
+"""The one loop that every method runs in.
+
+    look     the true defect T(x) - x in float64, its norm per graph and head, the certificate
+    decide   which lanes (a graph and a head) are done, which cannot get closer, which method goes on
+    burst    a stretch of steps of that method, only for the graphs that still need it
+
+A linear map goes on from x by solving for the correction, d = W d + (T(x) - x): every further burst is a step of iterative
+refinement, so that float32 steps reach float64 residuals. A non-linear map goes on in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from convergent import certify
+from convergent.errors import ConvergenceError
+from convergent.maps import FixedPointMap, LinearMap
+from convergent.solvers.picard import Picard
+from convergent.solvers.solution import Solution, Status, used_methods
+from convergent.solvers.solver import Burst, Solver
+
+SAFETY = 0.8  # aim below the tolerance, so that rounding does not cost another burst
+WORK = 4e9  # weights read in one burst at most, so that an interrupt is heard within seconds
+
+
+def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Tensor | None = None) -> Solution:
+    """Solve without gradient. ``tol`` [G, H] takes the place of the solver's own tolerance where it is given."""
+    solver.check(fixed)
+    state = _State.begin(solver, fixed, x0, tol)
+    while state.active.any():
+        state.advance()
+    return state.finish()
+
+
+def amplification(fixed: FixedPointMap, kind: str) -> Tensor:
+    """The factor from residual to error, [G, H]."""
+    plain = certify.plain_amplification(fixed.contraction)
+    if kind == "plain":
+        return plain
+    dominating = fixed.dominating().widened()
+    auto = Solver.methods["Auto"](throw=False)
+    v = run(auto, dominating, tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
+    return torch.minimum(plain, certify.tight_amplification(dominating, v))
+
+
+@dataclass
+class _State:
+    solver: Solver
+    fixed: FixedPointMap
+    x: Tensor | None  # None: zero
+    inputs: tuple[Tensor | None, ...]
+    tol: Tensor | float
+    amplification: Tensor  # [G, H]
+    bias_size: Tensor  # [G, H]
+    plan: list[Solver]
+    defect: Tensor  # [N, H] float64
+    residual: Tensor  # [G, H]
+    status: Tensor = field(init=False)  # [G, H]
+    active: Tensor = field(init=False)  # [G, H]
+    bound: Tensor = field(init=False)
+    allowed: Tensor = field(init=False)
+    steps: Tensor = field(init=False)  # [G]
+    used: set[str] = field(default_factory=set)
+    stage: int = 0
+
+    @classmethod
+    def begin(cls, solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> _State:
+        image = fixed.at_zero()
+        size = fixed.size(image)
+        defect = image if x0 is None else fixed.defect(x0)
+        residual = size if x0 is None else fixed.size(defect)
+        factor = amplification(fixed, solver.certify)
+        inputs = (x0, *fixed.parameters())
+        bias_size = fixed.size(fixed.parameters()[-1]) if not fixed.linear else size
+        state = cls(solver, fixed, x0, inputs, solver.tol if tol is None else tol, factor, bias_size, [], defect, residual)
+        state.status = torch.full_like(residual, Status.BUDGET, dtype=torch.int8)
+        state.steps = torch.zeros(len(residual), dtype=torch.long, device=residual.device)
+        # |x*| >= |T(0)| / (1 + c): a relative tolerance has a scale before there is an answer
+        state.certify(torch.maximum(size / (1 + fixed.contraction), fixed.size(x0) if x0 is not None else size * 0))
+        state.plan = solver.plan(fixed, state.picard_steps())
+        if not isinstance(state.plan[-1], Picard):
+            state.plan = [*state.plan, Picard()]  # certain to converge, wherever the others give up
+        return state
+
+    def certify(self, size: Tensor) -> None:
+        """Bound the error of x and see which lanes still need steps."""
+        slack = certify.rounding(self.fixed, size, self.bias_size)
+        self.bound = (self.residual + slack) * self.amplification
+        self.allowed = self.tol + self.solver.rtol * size
+        done = self.bound <= self.allowed
+        overflow = ~torch.isfinite(self.residual)
+        self.status[done] = Status.CONVERGED
+        self.status[overflow] = Status.OVERFLOW
+        self.active = ~done & ~overflow & (self.status != Status.PRECISION)
+        # a goal below the rounding of the defect itself is out of reach
+        self.goal = torch.maximum(SAFETY * self.allowed / self.amplification - slack, slack)
+
+    def picard_steps(self) -> float:
+        """How many plain steps the slowest lane needs, from its contraction."""
+        ratio = (self.goal / self.residual).clamp(max=1)[self.active]
+        if not ratio.numel():
+            return 0.0
+        return float((ratio.log() / self.fixed.contraction[self.active].clamp(min=1e-300).log()).max()) + 1
+
+    def advance(self) -> None:
+        """One burst, and a look at what it brought."""
+        method = self.plan[self.stage]
+        limit = self.limit(method)
+        if limit <= 0:
+            self.active = torch.zeros_like(self.active)
+            return
+        before = self.residual
+        burst = self.burst(method, limit)
+        self.used.add(type(method).__name__)
+        self.steps += burst.steps
+        self.x = burst.x
+        self.defect = self.fixed.defect(self.x)
+        self.residual = self.fixed.size(self.defect)
+        was_active = self.active
+        self.certify(self.fixed.size(self.x))
+        self.judge(method, before, was_active, hit_limit=int(burst.steps.max()) >= limit, limit=limit)
+
+    def limit(self, method: Solver) -> int:
+        chunk = int(WORK / max(self.fixed.graph.num_edges * self.fixed.heads, 1)) + 64
+        patience = method.patience or chunk
+        budget = self.solver.max_iterations
+        left = patience if budget is None else budget - int(self.steps.max())
+        return min(patience, chunk, left)
+
+    def burst(self, method: Solver, limit: int) -> Burst:
+        """Steps from x for the graphs that need them; the others keep their values."""
+        graph, keep = self.fixed.graph, self.active.any(1)
+        fixed, start, base = self.continuation()
+        goal = torch.where(self.active, torch.maximum(self.goal, gain(fixed.dtype) * self.residual), torch.inf)
+        nodes_left = int(graph.segments.diff()[keep].sum())
+        if graph.num_graphs > 1 and nodes_left < graph.num_nodes // 2:
+            subset = graph.subset(keep)
+            part = method.burst(
+                fixed.restrict(subset, keep), None if start is None else start[subset.nodes], goal[keep], limit
+            )
+            whole = torch.zeros_like(self.defect, dtype=part.x.dtype) if start is None else start.to(part.x.dtype).clone()
+            whole[subset.nodes] = part.x
+            steps = torch.zeros_like(self.steps)
+            steps[keep] = part.steps
+            burst = Burst(whole, steps)
+        else:
+            burst = method.burst(fixed, start, goal, limit)
+        return burst if base is None else Burst(base + burst.x, burst.steps)
+
+    def continuation(self) -> tuple[FixedPointMap, Tensor | None, Tensor | None]:
+        """The map the next burst runs on, where it starts, and what its result is added to."""
+        fixed = self.fixed
+        if self.x is None:
+            return fixed, None, None
+        if isinstance(fixed, LinearMap):
+            return fixed.with_bias(self.defect.to(fixed.dtype)), None, self.x.double()
+        return (fixed, self.x, None) if not self.used else (fixed.widened(), self.x.double(), None)
+
+    def judge(self, method: Solver, before: Tensor, was_active: Tensor, hit_limit: bool, limit: int) -> None:
+        """Go on with the same method, hand over to the next one, or accept that rounding is in the way."""
+        stuck = self.active & (self.residual > (before if hit_limit else 0.5 * before))
+        last = self.stage == len(self.plan) - 1
+        if last:
+            self.status[stuck] = Status.PRECISION
+            self.active &= ~stuck
+        elif stuck.any() or (hit_limit and method.patience is not None and self.remaining(before, limit) > method.patience):
+            self.stage += 1
+
+    def remaining(self, before: Tensor, limit: int) -> float:
+        """Steps to the goal at the rate seen in the last burst, for the slowest lane."""
+        rate = (self.residual / before).clamp(min=1e-300, max=1 - 1e-12)[self.active].log()
+        wanted = (self.goal / self.residual).clamp(min=1e-300, max=1)[self.active].log()
+        return limit * float((wanted / rate).max()) if rate.numel() else 0.0
+
+    def finish(self) -> Solution:
+        """The answer in its dtype; what rounding to it adds is part of the bound."""
+        solver, fixed = self.solver, self.fixed
+        x = torch.zeros_like(fixed.at_zero()) if self.x is None else self.x
+        value = x.double() if solver.refine else x.to(fixed.dtype)
+        if any(value.data_ptr() == given.data_ptr() for given in self.inputs if given is not None):
+            value = value.clone()  # the answer is never the caller's own tensor
+        if value.dtype != x.dtype and not solver.refine:
+            self.bound = self.bound + fixed.size(x - value.double())
+            # moving x by d moves T(x) - x by at most (1 + c) d
+            lost = (self.status == Status.CONVERGED) & ~(self.bound <= self.allowed)
+            self.status[lost] = Status.PRECISION
+            self.residual = fixed.size(fixed.defect(value))
+        used = used_methods(self.used, fixed.device)
+        solution = Solution(value, self.residual, self.bound, self.status, self.steps, used)
+        if solver.throw and bool((self.status != Status.CONVERGED).any()):
+            raise ConvergenceError(_explain(solution, self.allowed, solver, fixed), solution)
+        return solution
+
+
+def gain(dtype: torch.dtype) -> float:
+    """What one burst in this dtype can take off the residual."""
+    return 100 * torch.finfo(dtype).eps
+
+
+def _explain(solution: Solution, allowed: Tensor, solver: Solver, fixed: FixedPointMap) -> str:
+    graph, head = (int(index) for index in (solution.status != Status.CONVERGED).nonzero()[0])
+    status = Status(int(solution.status[graph, head]))
+    bound, wanted = float(solution.error_bound[graph, head]), float(allowed[graph, head])
+    count = f"{int((~solution.converged).sum())} of {len(solution.steps)} graphs"
+    where = f"graph {graph}, head {head} (contraction {float(fixed.contraction[graph, head]):.8g})"
+    remedies = {
+        Status.BUDGET: f"ran out of max_iterations={solver.max_iterations}; leave it at None, or use Auto, Multigrid or Direct",
+        Status.PRECISION: (
+            f"is as close as {solution.value.dtype} allows; ask for tol >= {_round_up(bound)}"
+            + ("" if solver.refine or fixed.dtype == torch.float64 else ", or pass refine=True for an answer in float64")
+            + ("" if solver.certify == "tight" else ', or certify="tight" for a sharper bound')
+        ),
+        Status.OVERFLOW: "left the range of numbers; scale the bias down",
+    }
+    return f"{count} did not reach the tolerance: {where} {remedies[status]} (error bound {bound:.3g}, wanted {wanted:.3g})"
+
+
+def _round_up(value: float) -> str:
+    if not math.isfinite(value) or value <= 0:
+        return str(value)
+    digit = 10.0 ** math.floor(math.log10(value))
+    return f"{math.ceil(value / digit) * digit:.0e}"

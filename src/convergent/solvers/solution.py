@@ -1,0 +1,71 @@
+"""What a solve returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+
+class Status(IntEnum):
+    """How one graph and head ended."""
+
+    CONVERGED = 0
+    PRECISION = 1  # as exact as the dtype allows, which is not enough for the tolerance
+    BUDGET = 2  # max_iterations ran out
+    OVERFLOW = 3  # the answer is too large for the dtype
+
+
+METHODS = ("Picard", "Deflated", "Anderson", "BiCGStab", "GMRES", "Direct", "Multigrid", "Unrolled")
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A fixed point and its certificate.
+
+    Attributes:
+        value: [N, H], differentiable in the map's parameters.
+        residual: [G, H], the norm of T(value) - value.
+        error_bound: [G, H]; no entry of ``value`` is further than this from the exact fixed point (for an adjoint map: the
+            sum over the nodes of a graph is not).
+        status: [G, H], a ``Status`` for every graph and head.
+        steps: [G], steps of the method each graph took.
+        used: [methods], which methods took part.
+    """
+
+    value: Tensor
+    residual: Tensor
+    error_bound: Tensor
+    status: Tensor
+    steps: Tensor
+    used: Tensor
+
+    @property
+    def converged(self) -> Tensor:
+        """Whether all heads of a graph are within the tolerance, bool [G]."""
+        return (self.status == Status.CONVERGED).all(1)
+
+    @property
+    def iterations(self) -> int:
+        """The largest number of steps any graph took."""
+        return int(self.steps.max()) if self.steps.numel() else 0
+
+    @property
+    def method(self) -> str:
+        """The method or, in their order of appearance in ``METHODS``, the methods that found the value."""
+        return " + ".join(name for name, used in zip(METHODS, self.used.tolist(), strict=True) if used) or "none"
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.value, self.residual, self.error_bound, self.status, self.steps, self.used
+
+    def __repr__(self) -> str:
+        done = int(self.converged.sum())
+        worst = f"{float(self.error_bound.max()):.3g}" if self.error_bound.numel() else "0"
+        graphs = f"{done} of {len(self.steps)} graphs converged"
+        return f"Solution({graphs}, error_bound<={worst}, iterations={self.iterations}, method={self.method!r})"
+
+
+def used_methods(names: set[str], device: torch.device) -> Tensor:
+    return torch.tensor([name in names for name in METHODS], device=device)

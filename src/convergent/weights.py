@@ -1,0 +1,62 @@
+"""From one logit per edge and head to rows whose absolute sum is at most gamma, which is below one.
+
+gamma is a number in (0, 1), or a tensor: one per head [H], or one per node and head [N, H], learnable as it is.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from convergent.errors import expect
+from convergent.graph import Graph
+
+SQUASHES = {"sigmoid": torch.sigmoid, "clip": lambda logits: logits.clamp(0, 1)}
+
+
+def degree(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5, squash: str = "sigmoid") -> Tensor:
+    r"""The paper's weights, :math:`\gamma\, \sigma(e_{ij}) / d(i)` (eq. 8), with sigma a sigmoid or a clip to [0, 1]."""
+    expect(squash in SQUASHES, "squash", f"one of {tuple(SQUASHES)}", repr(squash))
+    return SQUASHES[squash](logits) * _share(graph, logits, gamma)
+
+
+def signed(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5) -> Tensor:
+    r""":math:`\gamma \tanh(e_{ij}) / d(i)`: weights of either sign."""
+    return torch.tanh(logits) * _share(graph, logits, gamma)
+
+
+def softmax(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5) -> Tensor:
+    r""":math:`\gamma\, \mathrm{softmax}_j(e_{ij})`: every row that has edges sums to gamma."""
+    _check(graph, logits)
+    row = graph.row.long()
+    index = row.unsqueeze(1).expand_as(logits)
+    top = logits.new_full((graph.num_nodes, logits.shape[1]), -torch.inf)
+    top = top.scatter_reduce(0, index, logits.detach(), "amax")
+    odds = torch.exp(logits - top[row])
+    total = odds.new_zeros(graph.num_nodes, logits.shape[1]).index_add(0, row, odds)
+    return odds / total[row] * _per_edge(graph, gamma, logits)
+
+
+def _share(graph: Graph, logits: Tensor, gamma: float | Tensor) -> Tensor:
+    """gamma / d(i) of the row of every edge."""
+    _check(graph, logits)
+    share = graph.out_degree.to(logits.dtype)[graph.row].reciprocal().unsqueeze(1)
+    return share * _per_edge(graph, gamma, logits)
+
+
+def _per_edge(graph: Graph, gamma: float | Tensor, logits: Tensor) -> Tensor | float:
+    if not isinstance(gamma, Tensor):
+        number = isinstance(gamma, int | float) and not isinstance(gamma, bool)
+        expect(number and 0 < gamma < 1, "gamma", "a number above 0 and below 1", repr(gamma))
+        return gamma
+    heads = logits.shape[1]
+    shapes = ((), (heads,), (graph.num_nodes, heads))
+    expect(tuple(gamma.shape) in shapes, "gamma", f"shape [], [{heads}] or [{graph.num_nodes}, {heads}]", list(gamma.shape))
+    return gamma if gamma.dim() < 2 else gamma.index_select(0, graph.row)
+
+
+def _check(graph: Graph, logits: Tensor) -> None:
+    fits = isinstance(logits, Tensor) and logits.dim() == 2 and logits.shape[0] == graph.num_edges
+    came = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    expect(fits, "logits", f"shape [{graph.num_edges}, heads]", came)
+    expect(logits.is_floating_point(), "logits", "a floating point dtype", logits.dtype)
