@@ -12,7 +12,6 @@ order, and memory does not grow with the number of iterations.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from convergent.graph import Graph
 from convergent.maps import FixedPointMap
-from convergent.solvers import Solution, Solver, run, solver_from_json
+from convergent.solvers import Solution, Solver, run, decoded
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Unrolled:
 
 def relative(solver: Solver) -> Solver:
     """The solver of an adjoint: gradients have no scale of their own, so the tolerance is relative to their size."""
-    return dataclasses.replace(solver, tol=0.0, rtol=solver.tol or solver.rtol, certify="plain", refine=False)
+    return dataclasses.replace(solver, tol=0.0, rtol=max(solver.tolerances(torch.float64)), certify="plain", refine=False)
 
 
 @dataclass(frozen=True)
@@ -85,13 +84,13 @@ class _Problem:
     kind: str
     settings: str
     norm: str
-    solver: str
-    adjoint: str
+    solver: Solver
+    adjoint: Solver
     on_adjoint: Callable[[Solution], None] | None
 
     def map(self, parameters: tuple[Tensor, ...], contraction: Tensor) -> FixedPointMap:
         kind = FixedPointMap.kinds[self.kind]
-        return kind.restore(self.graph, list(parameters), contraction, self.norm, json.loads(self.settings))
+        return kind.restore(self.graph, list(parameters), contraction, self.norm, self.settings)
 
 
 def fixed_point(
@@ -105,10 +104,10 @@ def fixed_point(
     problem = _Problem(
         fixed.graph,
         type(fixed).__name__,
-        json.dumps(fixed.settings()),
+        fixed.settings(),
         fixed.norm,
-        solver.to_json(),
-        adjoint.to_json(),
+        solver,
+        adjoint,
         on_adjoint,
     )
     function = _FixedPoint if torch.compiler.is_compiling() else _FixedPointForward
@@ -117,10 +116,10 @@ def fixed_point(
 
 def _run(problem: _Problem, x0: Tensor | None, contraction: Tensor, parameters: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     if torch.compiler.is_compiling():
-        texts = (problem.graph.flow, problem.kind, problem.settings, problem.norm, problem.solver)
+        texts = (problem.graph.flow, problem.kind, problem.settings, problem.norm, problem.solver.encoded())
         return torch.ops.convergent.fixed_point(problem.graph.tensors(), *texts, contraction, list(parameters), x0)
     with torch.no_grad(), torch.autocast(contraction.device.type, enabled=False):
-        solution = run(solver_from_json(problem.solver), problem.map(parameters, contraction), x0)
+        solution = run(problem.solver, problem.map(parameters, contraction), x0)
     return solution.tensors()
 
 
@@ -145,7 +144,7 @@ class _FixedPoint(torch.autograd.Function):
         problem = ctx.problem
         fixed = problem.map(parameters, contraction)
         x = value.to(fixed.dtype)
-        solver = solver_from_json(problem.adjoint)
+        solver = problem.adjoint
         adjoint = fixed_point(fixed.transpose(grad.to(fixed.dtype), at=x), solver, None, solver)
         if problem.on_adjoint is not None:
             problem.on_adjoint(adjoint)
@@ -161,7 +160,7 @@ class _FixedPointForward(_FixedPoint):
         problem = ctx.problem
         fixed = problem.map(parameters, contraction)
         x = value.to(fixed.dtype)
-        solver = solver_from_json(problem.adjoint)
+        solver = problem.adjoint
         moved = fixed.pushforward(x, tangents)
         tangent = fixed_point(fixed.linearize(x).with_bias(moved), solver, None, solver).value
         return (tangent.to(value.dtype), *(None,) * 5)
@@ -179,10 +178,9 @@ def _fixed_point_op(
     parameters: list[Tensor],
     x0: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    problem = _Problem(Graph.from_tensors(graph, flow), kind, settings, norm, solver, solver, None)
-    fixed = problem.map(tuple(parameters), contraction)
+    parts = (Graph.from_tensors(graph, flow), parameters, contraction, norm, settings)
     with torch.autocast(contraction.device.type, enabled=False):
-        return run(solver_from_json(solver), fixed, x0).tensors()  # type: ignore[return-value]
+        return run(decoded(solver), FixedPointMap.kinds[kind].restore(*parts), x0).tensors()  # type: ignore[return-value]
 
 
 @_fixed_point_op.register_fake
@@ -200,7 +198,7 @@ def _(
     from convergent.solvers.solution import METHODS
 
     like = parameters[-1]
-    dtype = torch.float64 if solver_from_json(solver).refine else like.dtype
+    dtype = torch.float64 if decoded(solver).refine else like.dtype
     per_graph = torch.empty_like(contraction)
     return (
         torch.empty_like(like, dtype=dtype),

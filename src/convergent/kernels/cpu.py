@@ -109,7 +109,7 @@ def _structure(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
 
 
 def _ahead(x: Tensor) -> int:
-    return 64 if x.numel() * x.element_size() > FAR else 16
+    return 64 if x.numel() * x.element_size() > FAR else 32
 
 
 def _not_above(tensor: Tensor, dtype: torch.dtype) -> np.ndarray:
@@ -194,13 +194,6 @@ def defect(rows: Rows, weight: Tensor, bias: Tensor, x: Tensor, activation: str)
 # --- whole solves ---
 
 
-def _split(pointer: np.ndarray, segments: np.ndarray, graphs: np.ndarray, bytes_per_edge: int) -> tuple[np.ndarray, np.ndarray]:
-    """The graphs whose block of heads fits in cache, and the others."""
-    ends = pointer[segments]
-    large = (ends[1:] - ends[:-1])[graphs] * bytes_per_edge > CACHE
-    return graphs[~large], graphs[large]
-
-
 def picard(
     rows: Rows,
     segments: Tensor,
@@ -224,7 +217,7 @@ def picard(
         weight, spare = _array(ordered(rows, weight)), np.empty_like(solve.bias)
         for graph in large:
             solve.in_memory(cpu_sweeps.picard_graph, graph, weight, out, (spare, code))
-    return out, solve.steps()
+    return out, solve.steps
 
 
 def deflated(
@@ -246,7 +239,7 @@ def deflated(
         weight, spare, left = _array(ordered(rows, weight)), np.empty_like(solve.bias), np.empty_like(solve.bias)
         for graph in large:
             solve.in_memory(cpu_sweeps.deflated_graph, graph, weight, out, (spare, left))
-    return out, solve.steps()
+    return out, solve.steps
 
 
 class _Solve:
@@ -262,16 +255,15 @@ class _Solve:
         self.epsilon = torch.finfo(bias.dtype).eps
         self.limit = limit
         self.lanes = _packing(bias.shape[1], bias.dtype)
-        blocks = -(-bias.shape[1] // self.lanes.width)
-        self.taken = np.zeros((len(self.goal), blocks), np.int64)
+        self.steps = torch.zeros(len(goal), dtype=torch.long)
 
     def graphs(self) -> tuple[np.ndarray, np.ndarray]:
         """Graphs with something to reach: those for the cache and those for the memory."""
-        live = np.flatnonzero(np.isfinite(self.goal).any(1))
-        return _split(self.structure[0], self.segments, live, self.lanes.width * self.bias.itemsize)
+        room = CACHE // (self.lanes.width * self.bias.itemsize)
+        return cpu_blocks.choose(self.segments, self.structure[0], self.goal, room)
 
     def in_cache(self, name: str, graphs: np.ndarray, extra: tuple, out: Tensor) -> None:
-        tail = (self.one, self.contraction, self.goal, self.epsilon, self.limit, out.numpy(), self.taken)
+        tail = (self.one, self.contraction, self.goal, self.epsilon, self.limit, out.numpy(), self.steps.numpy())
         args = (graphs, self.segments, *self.structure, self.weight, self.bias, *extra, *tail)
         _run(name, cpu_blocks, self.lanes, self.weight.size, args)
 
@@ -283,10 +275,7 @@ class _Solve:
         tail = (self.one, self.contraction[graph], self.goal[graph], self.epsilon, self.limit, _ahead(out))
         with _gate() if threads > 1 else nullcontext():
             taken = solve(lanes, threads, counter, int(first), int(last), pointer, column, weight, self.bias, out.numpy(), *extra, *tail)
-        self.taken[graph] = taken
-
-    def steps(self) -> Tensor:
-        return torch.from_numpy(self.taken.max(1, initial=0))
+        self.steps[graph] = taken
 
 
 def lu_solve(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -295,5 +284,6 @@ def lu_solve(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor) -> Tens
         nodes = _array(segments)
         graphs = np.arange(len(nodes) - 1)
         args = (graphs, nodes, *_structure(rows), _as(weight, bias.dtype), _array(bias), out.numpy())
-        _run("lu", cpu_blocks, _packing(bias.shape[1], bias.dtype), SERIAL, args)
+        work = int((np.diff(nodes).astype(np.float64) ** 3).sum()) * bias.shape[1] // 16
+        _run("lu", cpu_blocks, _packing(bias.shape[1], bias.dtype), work, args)
     return out

@@ -21,6 +21,7 @@ from convergent.kernels.lanes import (
     load_some,
     magnitude,
     misalignment,
+    raise_to,
     splat,
     store,
     store_some,
@@ -39,6 +40,31 @@ def extent(segments, pointer, graphs):
         nodes = max(nodes, last - first)
         edges = max(edges, at(pointer, last) - at(pointer, first))
     return nodes, edges
+
+
+@kernel
+def asks_for_nothing(goal, graph, head, heads):
+    for lane in range(head, min(head + heads, goal.shape[1])):
+        if np.isfinite(goal[graph, lane]):
+            return False
+    return True
+
+
+@kernel
+def choose(segments, pointer, goal, room):
+    """Graphs with something to reach: those with at most ``room`` edges, and the others."""
+    small, large = np.empty(len(goal), np.int64), np.empty(len(goal), np.int64)
+    smalls = larges = 0
+    for graph in range(len(goal)):
+        if asks_for_nothing(goal, graph, 0, goal.shape[1]):
+            continue
+        if at(pointer, at(segments, graph + 1)) - at(pointer, at(segments, graph)) <= room:
+            small[smalls] = graph
+            smalls += 1
+        else:
+            large[larges] = graph
+            larges += 1
+    return small[:smalls], large[:larges]
 
 
 @kernel
@@ -73,14 +99,6 @@ def pack_lanes(graph, head, values, padding, packed):
     """One row of a [G, H] table, with the padding beyond the last head."""
     for lane in range(len(packed)):
         packed[lane] = values[graph, head + lane] if head + lane < values.shape[1] else padding
-
-
-@kernel
-def asks_for_nothing(goal, graph, head, lanes_wide):
-    for lane in range(head, min(head + lanes_wide, goal.shape[1])):
-        if np.isfinite(goal[graph, lane]):
-            return False
-    return True
 
 
 # --- Picard ---
@@ -169,7 +187,7 @@ def picard_worker(
                 if all_met(rate, aim, step, size, epsilon):
                     break
             unpack_nodes(lanes, first, last, head, packed, old, out)
-            steps[graph, head // w] = taken
+            raise_to(steps, graph, taken)
         task = take(counter)
 
 
@@ -297,7 +315,7 @@ def deflated_worker(
                 shift_nodes(lanes, nodes, packed, new, shift, one, size)
                 old, new, taken = new, old, taken + 1
             unpack_nodes(lanes, first, last, head, packed, old, out)
-            steps[graph, head // w] = taken
+            raise_to(steps, graph, taken)
         task = take(counter)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit, prange
 
 from convergent.kernels.activations import SLOPE
-from convergent.kernels.lanes import at, doubled, fma, in_double, larger, load, load_some, magnitude, prefetch, splat, store_some, take, width
+from convergent.kernels.lanes import at, fma, larger, load_some, magnitude, prefetch, splat, store_some, take, width
 
 CHUNKS = 64
 RUN = 64  # rows that are finished while they are in the first cache

@@ -307,6 +307,17 @@ def take(typing, counter):
 
 
 @intrinsic
+def raise_to(typing, array, index, value):
+    """array[index] = max(array[index], value), whichever thread comes first."""
+
+    def generate(context, builder, sig, args):
+        place = _place(context, builder, array, args[0], args[1])
+        builder.atomic_rmw("max", place, args[2], "monotonic")
+
+    return types.void(array, types.intp, types.int64), generate
+
+
+@intrinsic
 def misalignment(typing, array):
     """Elements to skip until the array's data starts a cache line of 64 bytes."""
 

@@ -26,8 +26,8 @@ class ActivatedMap(WeightedMap):
     def __init__(self, graph: Graph, weight: Tensor, bias: Tensor, activation: str = "leaky_relu"):
         super().__init__(graph, weight, bias, activation)
 
-    def settings(self) -> dict[str, str]:
-        return {"activation": self.activation}
+    def settings(self) -> str:
+        return self.activation
 
     def _preactivation(self, x: Tensor) -> Tensor:
         return propagate(self.graph, self.weight, x) + self.bias

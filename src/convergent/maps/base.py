@@ -86,22 +86,22 @@ class FixedPointMap(ABC):
     def pushforward(self, x: Tensor, tangents: tuple[Tensor | None, ...]) -> Tensor:
         """The change of T(x) when the parameters move along ``tangents``, differentiable."""
 
-    def settings(self) -> dict[str, str]:
-        """What else the constructor needs, as plain strings."""
-        return {}
+    def settings(self) -> str:
+        """What else the map needs, as one string."""
+        return ""
 
     @classmethod
     def restore(
-        cls, graph: Graph, parameters: list[Tensor], contraction: Tensor, norm: str, settings: dict[str, str] | None = None
+        cls, graph: Graph, parameters: list[Tensor], contraction: Tensor, norm: str, settings: str = ""
     ) -> Self:
         """A map from its parts, unchecked."""
         fixed = cls.__new__(cls)
         fixed.graph, fixed.contraction, fixed.norm = graph, contraction, norm
-        fixed._restore(parameters, settings or {})
+        fixed._restore(parameters, settings)
         return fixed
 
     @abstractmethod
-    def _restore(self, parameters: list[Tensor], settings: dict[str, str]) -> None: ...
+    def _restore(self, parameters: list[Tensor], settings: str) -> None: ...
 
     @property
     def dtype(self) -> torch.dtype:
@@ -132,7 +132,7 @@ class FixedPointMap(ABC):
 
     def __repr__(self) -> str:
         factor = f"{float(self.contraction.max()):.6g}" if self.contraction.numel() else "0"
-        extra = "".join(f", {name}={value!r}" for name, value in self.settings().items())
+        extra = f", {self.settings()}" if self.settings() else ""
         return f"{type(self).__name__}(nodes={self.graph.num_nodes}, heads={self.heads}, contraction={factor}{extra})"
 
 
@@ -153,7 +153,7 @@ def checked(name: str, value: Tensor, rows: int, heads: int | None, like: Tensor
 def measure_contraction(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:
     """The largest absolute row sum of every graph and head times the Lipschitz constant, [G, H]; raises unless below one."""
     if torch.compiler.is_compiling():
-        return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight, lipschitz)
+        return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight.detach(), lipschitz)
     return _measured(graph, weight.detach(), lipschitz)
 
 

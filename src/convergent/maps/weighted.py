@@ -31,9 +31,9 @@ class WeightedMap(FixedPointMap):
     def parameters(self) -> tuple[Tensor, ...]:
         return self.weight, self.bias
 
-    def _restore(self, parameters: list[Tensor], settings: dict[str, str]) -> None:
+    def _restore(self, parameters: list[Tensor], settings: str) -> None:
         self.weight, self.bias = parameters
-        self.activation = settings.get("activation", "identity")
+        self.activation = settings or "identity"
 
     def restrict(self, subset: Subset, keep: Tensor) -> Self:
         parts = [self.weight[subset.edges], self.bias[subset.nodes]]

@@ -10,7 +10,7 @@ from convergent.solvers.loop import run
 from convergent.solvers.multigrid import Multigrid
 from convergent.solvers.picard import Picard
 from convergent.solvers.solution import Solution, Status
-from convergent.solvers.solver import Burst, Solver, solver_from_json
+from convergent.solvers.solver import Burst, Solver, decoded
 
 __all__ = [
     "GMRES",
@@ -25,7 +25,7 @@ __all__ = [
     "Solution",
     "Solver",
     "Status",
+    "decoded",
     "run",
-    "solver_from_json",
     "suggest",
 ]

@@ -54,6 +54,7 @@ class _State:
     x: Tensor | None  # None: zero
     inputs: tuple[Tensor | None, ...]
     tol: Tensor | float
+    rtol: float
     amplification: Tensor  # [G, H]
     bias_size: Tensor  # [G, H]
     plan: list[Solver]
@@ -76,7 +77,8 @@ class _State:
         factor = amplification(fixed, solver.certify)
         inputs = (x0, *fixed.parameters())
         bias_size = fixed.size(fixed.parameters()[-1]) if not fixed.linear else size
-        state = cls(solver, fixed, x0, inputs, solver.tol if tol is None else tol, factor, bias_size, [], defect, residual)
+        absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
+        state = cls(solver, fixed, x0, inputs, absolute, relative, factor, bias_size, [], defect, residual)
         state.status = torch.full_like(residual, Status.BUDGET, dtype=torch.int8)
         state.steps = torch.zeros(len(residual), dtype=torch.long, device=residual.device)
         # |x*| >= |T(0)| / (1 + c): a relative tolerance has a scale before there is an answer
@@ -90,7 +92,7 @@ class _State:
         """Bound the error of x and see which lanes still need steps."""
         slack = certify.rounding(self.fixed, size, self.bias_size)
         self.bound = (self.residual + slack) * self.amplification
-        self.allowed = self.tol + self.solver.rtol * size
+        self.allowed = self.tol + self.rtol * size
         done = self.bound <= self.allowed
         overflow = ~torch.isfinite(self.residual)
         self.status[done] = Status.CONVERGED

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from convergent.certify import CERTIFICATES
 from convergent.errors import InputError, expect
 from convergent.maps import FixedPointMap
+
+TOLERANCE = 1e-6
 
 
 class Burst(NamedTuple):
@@ -28,7 +31,8 @@ class Solver:
 
     Args:
         tol: the largest error the answer may have in any entry, certified.
-        rtol: the same, relative to the size of the answer; the two are added.
+        rtol: the same, relative to the largest entry of the answer; the two are added. Where neither is given, tol is 1e-6, and for
+            float32, which cannot hold larger numbers that closely, rtol is 1e-6 as well; where one is given, the other is 0.
         max_iterations: a budget of steps; None: as many as the contraction calls for.
         throw: raise ``ConvergenceError`` where the tolerance was not met, or only say so in ``Solution.status``.
         certify: "plain", or "tight" for a sharper bound at the cost of one more solve (see ``convergent.certify``).
@@ -36,8 +40,8 @@ class Solver:
             always float64). Without it the answer has the dtype of the map, and a tolerance below its rounding is reported.
     """
 
-    tol: float = 1e-6
-    rtol: float = 0.0
+    tol: float | None = None
+    rtol: float | None = None
     max_iterations: int | None = None
     throw: bool = True
     certify: str = "plain"
@@ -54,12 +58,20 @@ class Solver:
     def __post_init__(self) -> None:
         for name in ("tol", "rtol"):
             value = getattr(self, name)
-            expect(isinstance(value, int | float) and 0 <= value < float("inf"), name, "a number, 0 or more", repr(value))
-        expect(self.tol > 0 or self.rtol > 0, "tol", "a positive number, or a positive rtol", repr(self.tol))
+            number = value is None or (isinstance(value, int | float) and 0 <= value < float("inf"))
+            expect(number, name, "a number, 0 or more", repr(value))
+        nothing = not self.tol and not self.rtol and (self.tol, self.rtol) != (None, None)
+        expect(not nothing, "tol", "a positive number, or a positive rtol", repr(self.tol))
         budget = self.max_iterations
         whole = budget is None or (isinstance(budget, int) and not isinstance(budget, bool) and budget >= 1)
         expect(whole, "max_iterations", "None or a whole number, 1 or more", repr(budget))
         expect(self.certify in CERTIFICATES, "certify", f"one of {CERTIFICATES}", repr(self.certify))
+
+    def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
+        """Absolute and relative tolerance for a map of this dtype."""
+        if self.tol is None and self.rtol is None:
+            return TOLERANCE, TOLERANCE if dtype == torch.float32 else 0.0
+        return self.tol or 0.0, self.rtol or 0.0
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         """The methods to try, in order: the next one takes over where one no longer gets closer."""
@@ -81,11 +93,14 @@ class Solver:
                 f"but got {type(self).__name__}"
             )
 
-    def to_json(self) -> str:
-        return json.dumps({"method": type(self).__name__, **dataclasses.asdict(self)})
+    def encoded(self) -> str:
+        """The method and its settings as one string, for operators that take no objects; ``decoded`` is the way back."""
+        settings = [f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self)]
+        return ";".join([type(self).__name__, *settings])
 
 
 @lru_cache(maxsize=256)
-def solver_from_json(text: str) -> Solver:
-    settings = json.loads(text)
-    return Solver.methods[settings.pop("method")](**settings)
+def decoded(text: str) -> Solver:
+    method, *settings = text.split(";")
+    pairs = (setting.split("=", 1) for setting in settings)
+    return Solver.methods[method](**{name: ast.literal_eval(value) for name, value in pairs})

@@ -1,0 +1,1 @@
+"""Every speed claim of convergent, against its peers and its limit, in one run: ``python -m benchmarks``."""

@@ -1,0 +1,18 @@
+"""What the command line asks of every benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    quick: bool = False
+    seed: int = 0
+    threads: int = 2
+    say: Callable[[str], None] = lambda _: None  # progress
+
+    def budget(self, seconds: float) -> float:
+        """Seconds after which a slow peer is not repeated."""
+        return 1.0 if self.quick else seconds

@@ -1,0 +1,120 @@
+"""W1, the paper's training batch: a whole layer, forward and backward through autograd."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from benchmarks.calibrate import calibrate
+from benchmarks.measure import OURS, Candidate, interleave
+from benchmarks.memory import METHOD, peak_in_subprocess
+from benchmarks.options import Options
+from benchmarks.peers import layers, missing
+from benchmarks.report import Case, Report, Target
+from benchmarks.workloads import Workload, decision_processes
+
+DENSE, INDEX_ADD, LINALG = "dense (paper)", "index_add", "torch.linalg.solve"
+TORCHDEQ = {"TorchDEQ fixed point": "fixed_point_iter", "TorchDEQ Anderson": "anderson"}
+
+
+class Pass(NamedTuple):
+    """An answer and its gradients."""
+
+    value: Tensor
+    weight: Tensor
+    bias: Tensor
+
+
+def run(options: Options) -> Report:
+    graphs, heads, rounds = (4, 8, 2) if options.quick else (64, 64, 15)
+    settings = {"graphs": graphs, "heads": heads, "tol": 1e-6, "rounds": rounds, "budget": options.budget(60.0)}
+    report = Report("w1", options.quick, options.seed, settings)
+    for gamma in (0.5, 0.9):
+        work = decision_processes(graphs, heads, gamma, options.seed)
+        options.say(f"gamma {gamma}")
+        case = compare(f"gamma {gamma}", work, settings["tol"], rounds, settings["budget"])
+        report.cases.append(case)
+    half, most = report.cases
+    options.say("memory")
+    half.measured = measure_memory(graphs, heads, 0.5, settings["tol"], options)
+    report.targets = [
+        Target("gamma 0.5, dense (paper) over ours", half.ratio(DENSE), at_least=3000),
+        Target("gamma 0.5, index_add over ours", half.ratio(INDEX_ADD), at_least=12),
+        Target("gamma 0.5, TorchDEQ fixed point over ours", half.ratio("TorchDEQ fixed point"), at_least=25),
+        Target("gamma 0.5, TorchDEQ Anderson over ours", half.ratio("TorchDEQ Anderson"), at_least=100),
+        Target("gamma 0.5, peak memory, dense (paper) over ours", half.measured["memory_ratio"], at_least=50),
+        Target("gamma 0.9, index_add over ours", most.ratio(INDEX_ADD), at_least=30),
+    ]
+    return report
+
+
+def compare(name: str, work: Workload, tol: float, rounds: int, budget: float) -> Case:
+    cotangent = torch.randn(work.bias.shape, generator=torch.Generator().manual_seed(1))
+    reference = forward_backward(layers.linalg_layer(work), work, cotangent, torch.float64)
+    case = Case(name, {**work.settings(), "tol": tol})
+    contestants = {
+        OURS: layers.convergent_layer(work, tol),
+        INDEX_ADD: layers.index_add_layer(work, tol),
+        LINALG: layers.linalg_layer(work),
+        DENSE: layers.dense_layer(work, tol),
+    }
+    for peer, solver in TORCHDEQ.items():
+        if reason := missing("torchdeq"):
+            case.details[peer] = {"skipped": reason}
+            continue
+        contestants[peer], case.details[peer] = calibrated_torchdeq(solver, work, cotangent, reference, tol)
+    candidates = {}
+    for peer, layer in contestants.items():
+        case.errors[peer] = errors(forward_backward(layer, work, cotangent), reference)
+        case.details.setdefault(peer, {})["reached"] = case.errors[peer]["value"] <= tol
+        candidates[peer] = Candidate(lambda _, layer=layer: forward_backward(layer, work, cotangent))
+    case.details[OURS].update(forward_method(work, tol))
+    case.timings = interleave(candidates, rounds, budget, warm=False)  # measuring the errors was the warm-up
+    return case
+
+
+def forward_backward(layer: layers.Layer, work: Workload, cotangent: Tensor, dtype: torch.dtype = torch.float32) -> Pass:
+    weight, bias = (part.detach().to(dtype).requires_grad_() for part in (work.weight, work.bias))
+    value = layer(weight, bias)
+    (value * cotangent.to(dtype)).sum().backward()
+    assert weight.grad is not None
+    assert bias.grad is not None
+    return Pass(value.detach(), weight.grad, bias.grad)
+
+
+def errors(answer: Pass, reference: Pass) -> dict[str, float]:
+    """The largest error of any entry; of gradients, which have no scale of their own, relative to the largest entry."""
+    away = [float((mine.double() - true).abs().max()) for mine, true in zip(answer, reference, strict=True)]
+    weight, bias = (float(gradient.abs().max()) for gradient in reference[1:])
+    return {"value": away[0], "weight_gradient": away[1] / weight, "bias_gradient": away[2] / bias}
+
+
+def calibrated_torchdeq(
+    solver: str, work: Workload, cotangent: Tensor, reference: Pass, tol: float
+) -> tuple[layers.Layer, dict[str, Any]]:
+    def attempt(step: float) -> Pass:
+        return forward_backward(layers.torchdeq_layer(work, solver, step), work, cotangent)
+
+    # from the loosest that could do, a step whose every entry leaves the whole error
+    start = tol * (1 - work.gamma) * math.sqrt(work.bias.numel())
+    error: Callable[[Pass], float] = lambda answer: errors(answer, reference)["value"]  # noqa: E731
+    found = calibrate(attempt, error, tol, start)
+    return layers.torchdeq_layer(work, solver, found.tol), {"solver": solver, "step_tolerance": found.tol}
+
+
+def forward_method(work: Workload, tol: float) -> dict[str, Any]:
+    from convergent import Auto, LinearMap, solve
+
+    solution = solve(LinearMap(work.graph, work.weight, work.bias), Auto(tol=tol))
+    bound = float(solution.error_bound.max())
+    return {"method": solution.method, "iterations": solution.iterations, "certified": bound}
+
+
+def measure_memory(graphs: int, heads: int, gamma: float, tol: float, options: Options) -> dict[str, Any]:
+    settings = {"graphs": graphs, "heads": heads, "gamma": gamma, "tol": tol, "seed": options.seed, "threads": options.threads}
+    ours, dense = (peak_in_subprocess(layer, settings) for layer in ("convergent", "dense"))
+    return {"memory_bytes": ours, "memory_bytes_dense": dense, "memory_ratio": dense / max(ours, 1), "memory_method": METHOD}
