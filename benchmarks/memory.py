@@ -7,6 +7,7 @@ allocated it (torch, numpy or numba). Everything is loaded and compiled on a sma
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import json
 import subprocess
@@ -43,6 +44,7 @@ def peak(layer: str, graphs: int, heads: int, gamma: float, tol: float, seed: in
     work = workloads.decision_processes(graphs, heads, gamma, seed)
     work.graph.transpose()
     gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)  # what lies free in the heap would hide what is needed
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
     _pass(layer, work, tol)

@@ -117,7 +117,11 @@ def _case_table(benchmark: str, case: Case) -> Table:
         ratio = case.ratio(name)
         worst = next(iter(error.values()), None)
         table.add_row(
-            name, *times, "" if ratio is None else f"{ratio:,.2f}", "" if worst is None else f"{worst:.1e}", _note(case, name)
+            name,
+            *times,
+            "" if ratio is None else f"{ratio:,.2f}",
+            "" if worst is None else f"{worst:.1e}",
+            _note(case, name),
         )
     for name, value in case.measured.items():
         table.add_row(name, "", "", "", "", f"{value:.4g}" if isinstance(value, float) else str(value))

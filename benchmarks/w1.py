@@ -31,7 +31,14 @@ class Pass(NamedTuple):
 
 def run(options: Options) -> Report:
     graphs, heads, rounds = (4, 8, 2) if options.quick else (64, 64, 15)
-    settings = {"graphs": graphs, "heads": heads, "tol": 1e-6, "rounds": rounds, "budget": options.budget(60.0)}
+    settings = {
+        "graphs": graphs,
+        "heads": heads,
+        "tol": 1e-6,
+        "rounds": rounds,
+        "budget": options.budget(60.0),
+        "memory": METHOD,
+    }
     report = Report("w1", options.quick, options.seed, settings)
     for gamma in (0.5, 0.9):
         work = decision_processes(graphs, heads, gamma, options.seed)
@@ -77,7 +84,9 @@ def compare(name: str, work: Workload, tol: float, rounds: int, budget: float) -
     return case
 
 
-def forward_backward(layer: layers.Layer, work: Workload, cotangent: Tensor, dtype: torch.dtype = torch.float32) -> Pass:
+def forward_backward(
+    layer: layers.Layer, work: Workload, cotangent: Tensor, dtype: torch.dtype = torch.float32
+) -> Pass:
     weight, bias = (part.detach().to(dtype).requires_grad_() for part in (work.weight, work.bias))
     value = layer(weight, bias)
     (value * cotangent.to(dtype)).sum().backward()
@@ -115,6 +124,13 @@ def forward_method(work: Workload, tol: float) -> dict[str, Any]:
 
 
 def measure_memory(graphs: int, heads: int, gamma: float, tol: float, options: Options) -> dict[str, Any]:
-    settings = {"graphs": graphs, "heads": heads, "gamma": gamma, "tol": tol, "seed": options.seed, "threads": options.threads}
+    settings = {
+        "graphs": graphs,
+        "heads": heads,
+        "gamma": gamma,
+        "tol": tol,
+        "seed": options.seed,
+        "threads": options.threads,
+    }
     ours, dense = (peak_in_subprocess(layer, settings) for layer in ("convergent", "dense"))
-    return {"memory_bytes": ours, "memory_bytes_dense": dense, "memory_ratio": dense / max(ours, 1), "memory_method": METHOD}
+    return {"memory_bytes": ours, "memory_bytes_dense": dense, "memory_ratio": dense / max(ours, 1)}

@@ -165,7 +165,7 @@ class Pressure:
         """The total flow, and its derivative in each throat's conductance, by one adjoint solve."""
         total = self.flow.through_inlet(self.conductance, self.solution.value.squeeze(1))
         (slope,) = torch.autograd.grad(total, self.conductance)
-        return float(total), slope.numpy()
+        return float(total.detach()), slope.numpy()
 
 
 def finite_differences(

@@ -12,27 +12,30 @@ from demo_network import PoreNetwork
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
-from matplotlib.colors import LogNorm, Normalize
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 Array = NDArray[numpy.float64]
 
 PAPER, INK, FAINT = "#0d1117", "#e6edf3", "#8b949e"
-WARM = matplotlib.colormaps["plasma"]
+WARM = LinearSegmentedColormap.from_list("pressure", ["#2fb8ff", "#6f7bff", "#c055e8", "#ff5c8a", "#ff9a4d", "#ffe27a"])
 GLOW = matplotlib.colormaps["inferno"]
 TURN, TILT = numpy.radians(-34), numpy.radians(24)  # of the cube, seen from the front
 
 
 def draw_pressure(network: PoreNetwork, pressure: Array, path: Path) -> None:
     """The cube with a corner cut away, and a slice through its middle, both coloured by pressure."""
-    figure, cube, flat = _canvas("Pressure in the pore network")
+    figure, cube, flat = _canvas(
+        "Pressure in the pore network",
+        "every throat; one corner is cut away",
+        "slice through the middle, throats as wide as they are",
+    )
     middle = network.position[network.throats].mean(axis=1)
     value = pressure[network.throats].mean(axis=1)
     shown = ~((middle[:, 0] > 0.45) & (middle[:, 1] < 0.5) & (middle[:, 2] > 0.5))
     scale = Normalize(0, 1)
     _draw_cube(cube, network, shown, WARM(scale(value)), _spacing(network) * 0.16)
-    cube.set_title("every throat, one corner cut away", color=FAINT, fontsize=11)
     _draw_slice(flat, network, WARM(scale(value)))
     _colourbar(figure, flat, ScalarMappable(scale, WARM), "pressure")
     figure.savefig(path, facecolor=PAPER)
@@ -40,11 +43,15 @@ def draw_pressure(network: PoreNetwork, pressure: Array, path: Path) -> None:
 
 def draw_sensitivity(network: PoreNetwork, share: Array, path: Path) -> None:
     """The throats that matter most for the permeability, and how unequally it is shared."""
-    figure, cube, curve = _canvas("What every throat does to the permeability")
+    figure, cube, curve = _canvas(
+        "What every throat does to the permeability",
+        "bright: the throats whose share k dQ/dk makes up a quarter of the flow Q",
+        "how unequally the throats share it",
+    )
     share = share.clip(min=share.max() * 1e-9)
     order = numpy.argsort(share)[::-1]
     total = numpy.cumsum(share[order])
-    leading = order[: int(numpy.searchsorted(total, 0.5 * total[-1])) + 1]
+    leading = order[: int(numpy.searchsorted(total, 0.25 * total[-1])) + 1]
     top = numpy.zeros(len(share), dtype=bool)
     top[leading] = True
     scale = LogNorm(share[leading].min(), share.max())
@@ -53,14 +60,15 @@ def draw_sensitivity(network: PoreNetwork, share: Array, path: Path) -> None:
     rest = ~top & (numpy.arange(len(share)) % max(1, len(share) // 20_000) == 0)  # a hint of the others
     _draw_cube(cube, network, rest, colour, _spacing(network) * 0.06, fog=0)
     _draw_cube(cube, network, top, colour, _spacing(network) * 0.2 * (share / share[leading].mean()).clip(0.2, 3) ** 0.5)
-    cube.set_title("the throats that make up half of it", color=FAINT, fontsize=11)
 
     part = numpy.arange(1, len(order) + 1) / len(order)
     curve.plot(part, total / total[-1], color=GLOW(0.75), linewidth=2.5)
     curve.fill_between(part, total / total[-1], color=GLOW(0.75), alpha=0.15, linewidth=0)
-    half = len(leading) / len(order)
-    curve.plot([half, half, 0], [0, 0.5, 0.5], color=FAINT, linewidth=1, linestyle=(0, (4, 4)))
-    curve.annotate(f"half of it: {half:.0%} of the throats", (half, 0.5), (12, -4), textcoords="offset points", color=INK)
+    for level, name in ((0.25, "a quarter"), (0.5, "half")):
+        few = float(part[numpy.searchsorted(total, level * total[-1])])
+        curve.plot([few, few, 0], [0, level, level], color=FAINT, linewidth=1, linestyle=(0, (4, 4)))
+        text = f"{name} of it: {few:.0%} of the throats"
+        curve.annotate(text, (few, level), (12, -4), textcoords="offset points", color=INK)
     curve.set(xlim=(0, 1), ylim=(0, 1), xlabel="part of the throats, most important first", ylabel="part of  Σ k dQ/dk = Q")
     curve.set_aspect("equal")
     curve.grid(color="#21262d")
@@ -68,11 +76,13 @@ def draw_sensitivity(network: PoreNetwork, share: Array, path: Path) -> None:
     figure.savefig(path, facecolor=PAPER)
 
 
-def _canvas(title: str) -> tuple[Figure, Axes, Axes]:
-    figure = Figure(figsize=(15, 7.6), dpi=130, facecolor=PAPER)
-    left = figure.add_axes((0.01, 0.02, 0.53, 0.88), facecolor=PAPER)
-    right = figure.add_axes((0.585, 0.1, 0.345, 0.76), facecolor=PAPER)
-    figure.text(0.03, 0.945, title, color=INK, fontsize=19)
+def _canvas(title: str, left_title: str, right_title: str) -> tuple[Figure, Axes, Axes]:
+    figure = Figure(figsize=(15, 7.8), dpi=130, facecolor=PAPER)
+    left = figure.add_axes((0.01, 0.02, 0.53, 0.86), facecolor=PAPER)
+    right = figure.add_axes((0.585, 0.14, 0.345, 0.345 * 15 / 7.8), facecolor=PAPER)
+    figure.text(0.03, 0.925, title, color=INK, fontsize=19)
+    figure.text(0.03, 0.865, left_title, color=FAINT, fontsize=12)
+    figure.text(0.585, 0.865, right_title, color=FAINT, fontsize=12)
     return figure, left, right
 
 
@@ -100,7 +110,7 @@ def _draw_cube(
     order = numpy.argsort(depth)
     tint = colour[shown].copy()
     tint[:, :3] *= (1 - fog * (1 - depth.clip(0, 1)))[:, None]
-    points = 0.85 * 15 * 0.53 * 72 / 1.7  # of one unit of the cube
+    points = 15 * 0.53 * 72 / 1.96  # of one unit of the cube
     widths = numpy.broadcast_to(width, len(shown))[shown] * points
     axes.add_collection(
         LineCollection(lines[order], colors=tint[order], linewidths=widths[order].clip(0.15, 6), capstyle="round")
@@ -113,10 +123,10 @@ def _frame(axes: Axes) -> None:
     pairs = [(i, j) for i in range(8) for j in range(i) if abs(corners[i] - corners[j]).sum() == 1]
     lines, _ = _project(corners[numpy.array(pairs)])
     axes.add_collection(LineCollection(lines, colors=FAINT, linewidths=0.5, alpha=0.5, zorder=0))
-    for label, place, side in (("inlet, p = 1", [0, 0, -0.06], "left"), ("outlet, p = 0", [1, 0, -0.06], "left")):
-        (x, y), _ = _project(numpy.array(place, dtype=float))
-        axes.text(x, y, label, color=FAINT, fontsize=11, ha=side, va="top")
-    axes.set(xlim=(-0.85, 0.85), ylim=(-0.82, 0.76))
+    for label, place, shift in (("inlet, p = 1", [0.0, 0.0, 0.0], -0.02), ("outlet, p = 0", [1.0, 1.0, 0.0], 0.13)):
+        (x, y), _ = _project(numpy.array(place))
+        axes.text(x + shift, y - 0.05, label, color=INK, fontsize=12, ha="center", va="top")
+    axes.set(xlim=(-0.98, 0.98), ylim=(-0.84, 0.74))
     axes.set_aspect("equal")
     axes.set_axis_off()
 
@@ -136,7 +146,6 @@ def _draw_slice(axes: Axes, network: PoreNetwork, colour: Array) -> None:
     axes.add_collection(LineCollection(flat, colors=tint[order], linewidths=widths[order], capstyle="round"))
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), xlabel="x, along the flow", ylabel="y")
     axes.set_aspect("equal")
-    axes.set_title("slice through the middle, throats as wide as they are", color=FAINT, fontsize=11)
     _style(axes)
 
 

@@ -57,14 +57,17 @@ def index_add_layer(work: Workload, tol: float) -> Layer:
     """Gather and ``index_add`` in torch, with an implicit backward and our stopping rule over the whole batch."""
     row, column, gamma = work.row, work.column, work.gamma
 
-    def iterate(weight: Tensor, right: Tensor, to: Tensor, source: Tensor, size: Callable[[Tensor], Tensor], goal: float) -> Tensor:
-        state = right
+    def iterate(
+        weight: Tensor, right: Tensor, to: Tensor, source: Tensor, size: Callable[[Tensor], Tensor], goal: float
+    ) -> Tensor:
+        state, last = right, math.inf
         for _ in range(most_steps(gamma)):
             image = right.index_add(0, to, weight * state.index_select(0, source))
             step = float(size(image - state))
             state = image
-            if gamma * step <= goal or step <= 2 * torch.finfo(right.dtype).eps * float(size(image)):
+            if gamma * step <= goal or step >= last:  # a step that did not shrink is made of rounding
                 break
+            last = step
         return state
 
     class FixedPoint(torch.autograd.Function):

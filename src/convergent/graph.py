@@ -144,20 +144,32 @@ class Graph:
         return Subset(graph, nodes, edges)
 
     def tensors(self) -> list[Tensor]:
-        """All tensors of the structure, for operators that take nothing else; ``from_tensors`` is the way back."""
-        pointer, column, order = self.rows
+        """Every tensor of the structure and of its transpose, for operators that take nothing else."""
         empty = self.row[:0]
-        return [self.row, self.column, pointer, column, empty if order is None else order, self.segments]
+        turned = self.transpose()
+        rows = [empty if part is None else part for part in (*self.rows, *turned.rows)]
+        return [self.segments, self.row, self.column, *rows]
 
     @classmethod
     def from_tensors(cls, tensors: list[Tensor], flow: str) -> Graph:
-        row, column, pointer, sorted_column, order, segments = tensors
-        rows = Rows(pointer, sorted_column, order if len(order) == len(row) and len(row) else None)
-        return cls._assemble(len(pointer) - 1, flow, row, column, rows, segments)
+        """The way back from ``tensors``."""
+        segments, row, column, *parts = tensors
+        edges = row.shape[0]
+        here, there = (Rows(pointer, index, order if order.shape[0] == edges else None) for pointer, index, order in (parts[:3], parts[3:]))
+        nodes = parts[0].shape[0] - 1
+        graph = cls._assemble(nodes, flow, row, column, here, segments)
+        graph._transpose = cls._assemble(nodes, FLOWS[1 - FLOWS.index(flow)], column, row, there, segments)
+        graph._transpose._transpose = graph
+        return graph
 
     def __repr__(self) -> str:
         sizes = f"num_nodes={self.num_nodes}, num_edges={self.num_edges}, num_graphs={self.num_graphs}"
         return f"Graph({sizes}, flow={self.flow!r})"
+
+
+def traced(tensor: Tensor) -> bool:
+    """Whether a compiler is looking on, so that native code must hide in an operator."""
+    return torch.compiler.is_compiling() or type(tensor) not in (Tensor, torch.nn.Parameter)
 
 
 def _checked_edges(edge_index: Tensor, num_nodes: int | None) -> Tensor:
@@ -192,7 +204,7 @@ def _segments(batch: Tensor | None, pointer: Tensor | None, num_nodes: int, row:
 
 def _index(row: Tensor, column: Tensor, num_nodes: int) -> Rows:
     """Edges sorted by row, by a counting sort that keeps the order within a row."""
-    if torch.compiler.is_compiling():
+    if traced(row):
         return Rows(*torch.ops.convergent.index(row, column, num_nodes))
     if bool((row[1:] >= row[:-1]).all()):
         pointer = torch.zeros(num_nodes + 1, dtype=row.dtype, device=row.device)

@@ -12,16 +12,17 @@ order, and memory does not grow with the number of iterations.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from convergent.graph import Graph
+from convergent.graph import Graph, traced
 from convergent.maps import FixedPointMap
-from convergent.solvers import Solution, Solver, run, decoded
+from convergent.solvers import Picard, Solution, Solver, decoded, run
+from convergent.solvers.solution import METHODS
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,6 @@ class Unrolled:
     steps: int | None = None
 
     def attach(self, fixed: FixedPointMap, solver: Solver, x0: Tensor | None) -> Solution:
-        from convergent.solvers import Picard
-
         shared = {name: getattr(solver, name) for name in ("tol", "rtol", "max_iterations", "throw", "certify")}
         picard = Picard(**shared) if self.steps is None else Picard(**{**shared, "max_iterations": self.steps, "throw": False})
         solution = run(picard, fixed.detached(), x0)
@@ -86,11 +85,28 @@ class _Problem:
     norm: str
     solver: Solver
     adjoint: Solver
-    on_adjoint: Callable[[Solution], None] | None
+    on_adjoint: Callable[[Solution], None] | None = None
 
-    def map(self, parameters: tuple[Tensor, ...], contraction: Tensor) -> FixedPointMap:
-        kind = FixedPointMap.kinds[self.kind]
-        return kind.restore(self.graph, list(parameters), contraction, self.norm, self.settings)
+    def map(self, parameters: Sequence[Tensor], contraction: Tensor) -> FixedPointMap:
+        return FixedPointMap.kinds[self.kind].restore(
+            self.graph, list(parameters), contraction, self.norm, self.settings
+        )
+
+    def texts(self) -> tuple[str, ...]:
+        return self.graph.flow, self.kind, self.settings, self.norm, self.solver.encoded(), self.adjoint.encoded()
+
+    def run(self, x0: Tensor | None, contraction: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        with torch.no_grad(), torch.autocast(contraction.device.type, enabled=False):
+            return run(self.solver, self.map(parameters, contraction), x0).tensors()
+
+    def gradients(self, value: Tensor, contraction: Tensor, parameters: Sequence[Tensor], grad: Tensor) -> tuple[Tensor, ...]:
+        """The adjoint solve, and from it the gradient of every parameter."""
+        fixed = self.map(parameters, contraction)
+        x = value.to(fixed.dtype)
+        adjoint = fixed_point(fixed.transpose(grad.to(fixed.dtype), at=x), self.adjoint, None, self.adjoint)
+        if self.on_adjoint is not None:
+            self.on_adjoint(adjoint)
+        return fixed.pullback(x, adjoint.value)
 
 
 def fixed_point(
@@ -101,32 +117,19 @@ def fixed_point(
     on_adjoint: Callable[[Solution], None] | None = None,
 ) -> Solution:
     """The differentiable primitive: the solution of a map, with implicit derivatives in its parameters."""
-    problem = _Problem(
-        fixed.graph,
-        type(fixed).__name__,
-        fixed.settings(),
-        fixed.norm,
-        solver,
-        adjoint,
-        on_adjoint,
-    )
-    function = _FixedPoint if torch.compiler.is_compiling() else _FixedPointForward
-    return Solution(*function.apply(problem, x0, fixed.contraction, *fixed.parameters()))
-
-
-def _run(problem: _Problem, x0: Tensor | None, contraction: Tensor, parameters: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    if torch.compiler.is_compiling():
-        texts = (problem.graph.flow, problem.kind, problem.settings, problem.norm, problem.solver.encoded())
-        return torch.ops.convergent.fixed_point(problem.graph.tensors(), *texts, contraction, list(parameters), x0)
-    with torch.no_grad(), torch.autocast(contraction.device.type, enabled=False):
-        solution = run(problem.solver, problem.map(parameters, contraction), x0)
-    return solution.tensors()
+    kind = (type(fixed).__name__, fixed.settings(), fixed.norm)
+    problem = _Problem(fixed.graph, *kind, solver, adjoint, on_adjoint)
+    contraction, parameters = fixed.contraction, fixed.parameters()
+    if traced(parameters[0]):
+        call = (fixed.graph.tensors(), *problem.texts(), contraction, list(parameters), x0)
+        return Solution(*torch.ops.convergent.fixed_point(*call))
+    return Solution(*_FixedPoint.apply(problem, x0, contraction, *parameters))
 
 
 class _FixedPoint(torch.autograd.Function):
     @staticmethod
     def forward(problem: _Problem, x0: Tensor | None, contraction: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
-        return _run(problem, x0, contraction, parameters)
+        return problem.run(x0, contraction, parameters)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -141,18 +144,7 @@ class _FixedPoint(torch.autograd.Function):
         value, contraction, *parameters = ctx.saved_tensors
         if grad is None:
             return (None,) * (3 + len(parameters))
-        problem = ctx.problem
-        fixed = problem.map(parameters, contraction)
-        x = value.to(fixed.dtype)
-        solver = problem.adjoint
-        adjoint = fixed_point(fixed.transpose(grad.to(fixed.dtype), at=x), solver, None, solver)
-        if problem.on_adjoint is not None:
-            problem.on_adjoint(adjoint)
-        return (None, None, None, *fixed.pullback(x, adjoint.value))
-
-
-class _FixedPointForward(_FixedPoint):
-    """With forward mode, which torch.compile does not trace."""
+        return None, None, None, *ctx.problem.gradients(value, contraction, parameters, grad)
 
     @staticmethod
     def jvp(ctx: Any, _: None, __: None, ___: None, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -160,10 +152,12 @@ class _FixedPointForward(_FixedPoint):
         problem = ctx.problem
         fixed = problem.map(parameters, contraction)
         x = value.to(fixed.dtype)
-        solver = problem.adjoint
-        moved = fixed.pushforward(x, tangents)
-        tangent = fixed_point(fixed.linearize(x).with_bias(moved), solver, None, solver).value
+        moving = fixed.linearize(x).with_bias(fixed.pushforward(x, tangents))
+        tangent = fixed_point(moving, problem.adjoint, None, problem.adjoint).value
         return (tangent.to(value.dtype), *(None,) * 5)
+
+
+# The same as an operator of torch, for torch.compile.
 
 
 @torch.library.custom_op("convergent::fixed_point", mutates_args=())
@@ -174,13 +168,17 @@ def _fixed_point_op(
     settings: str,
     norm: str,
     solver: str,
+    adjoint: str,
     contraction: Tensor,
     parameters: list[Tensor],
     x0: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    parts = (Graph.from_tensors(graph, flow), parameters, contraction, norm, settings)
-    with torch.autocast(contraction.device.type, enabled=False):
-        return run(decoded(solver), FixedPointMap.kinds[kind].restore(*parts), x0).tensors()  # type: ignore[return-value]
+    problem = _restored(graph, flow, kind, settings, norm, solver, adjoint)
+    return problem.run(x0, contraction, parameters)  # type: ignore[return-value]
+
+
+def _restored(graph: list[Tensor], flow: str, kind: str, settings: str, norm: str, solver: str, adjoint: str) -> _Problem:
+    return _Problem(Graph.from_tensors(graph, flow), kind, settings, norm, decoded(solver), decoded(adjoint))
 
 
 @_fixed_point_op.register_fake
@@ -191,20 +189,35 @@ def _(
     settings: str,
     norm: str,
     solver: str,
+    adjoint: str,
     contraction: Tensor,
     parameters: list[Tensor],
     x0: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    from convergent.solvers.solution import METHODS
-
-    like = parameters[-1]
-    dtype = torch.float64 if decoded(solver).refine else like.dtype
-    per_graph = torch.empty_like(contraction)
+    dtype = torch.float64 if decoded(solver).refine else parameters[-1].dtype
+    graphs = contraction.shape[0]
     return (
-        torch.empty_like(like, dtype=dtype),
-        per_graph,
-        torch.empty_like(per_graph),
-        torch.empty_like(per_graph, dtype=torch.int8),
-        per_graph.new_empty(per_graph.shape[0], dtype=torch.long),
-        per_graph.new_empty(len(METHODS), dtype=torch.bool),
+        torch.empty_like(parameters[-1], dtype=dtype),
+        torch.empty_like(contraction),
+        torch.empty_like(contraction),
+        torch.empty_like(contraction, dtype=torch.int8),
+        contraction.new_empty(graphs, dtype=torch.long),
+        contraction.new_empty(len(METHODS), dtype=torch.bool),
     )
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    graph, *ctx.texts, contraction, parameters, _ = inputs
+    ctx.parameters = len(parameters)
+    ctx.save_for_backward(*graph, output[0], contraction, *parameters)
+
+
+def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
+    saved, count = ctx.saved_tensors, ctx.parameters
+    graph, value, contraction, parameters = saved[: -count - 2], saved[-count - 2], saved[-count - 1], saved[-count:]
+    problem = _restored(list(graph), *ctx.texts)
+    gradients = problem.gradients(value, contraction, parameters, grad)
+    return [None] * len(graph), *(None,) * 6, None, list(gradients), None
+
+
+_fixed_point_op.register_autograd(_backward, setup_context=_remember)

@@ -8,37 +8,93 @@ Each is the other's derivative: <u, propagate(w, x)> = <edge_product(u, x), w>, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from convergent.graph import Graph
+from convergent.graph import Graph, traced
 from convergent.kernels import backend
+
+Gradients = tuple[Tensor | None, Tensor | None]
+Operation = Callable[[Graph, Tensor, Tensor], Tensor]
 
 
 def propagate(graph: Graph, weight: Tensor, x: Tensor) -> Tensor:
     """y = W x for all heads: weight [E, H], x [N, H] -> [N, H]."""
-    function = _Propagate if torch.compiler.is_compiling() else _PropagateForward
-    return function.apply(graph, weight, x)
+    if traced(x):
+        return torch.ops.convergent.propagate(graph.tensors(), graph.flow, weight, x)
+    return _Propagate.apply(graph, weight, x)
 
 
 def edge_product(graph: Graph, u: Tensor, x: Tensor) -> Tensor:
     """u at the row of every edge times x at its column: u, x [N, H] -> [E, H]."""
-    function = _EdgeProduct if torch.compiler.is_compiling() else _EdgeProductForward
-    return function.apply(graph, u, x)
+    if traced(x):
+        return torch.ops.convergent.edge_product(graph.tensors(), graph.flow, u, x)
+    return _EdgeProduct.apply(graph, u, x)
 
 
-def _propagate(graph: Graph, weight: Tensor, x: Tensor) -> Tensor:
-    if torch.compiler.is_compiling():
-        return torch.ops.convergent.propagate(graph.tensors(), graph.flow, weight, x)
-    return backend(x).propagate(graph.rows, weight, x)
+def _propagate_gradients(graph: Graph, needs: tuple[bool, ...], weight: Tensor, x: Tensor, grad: Tensor) -> Gradients:
+    to_weight = edge_product(graph, grad, x) if needs[0] else None
+    return to_weight, propagate(graph.transpose(), weight, grad) if needs[1] else None
 
 
-def _edge_product(graph: Graph, u: Tensor, x: Tensor) -> Tensor:
-    if torch.compiler.is_compiling():
-        return torch.ops.convergent.edge_product(graph.row, graph.column, u, x)
-    return backend(x).edge_product(graph.row, graph.column, u, x)
+def _edge_product_gradients(graph: Graph, needs: tuple[bool, ...], u: Tensor, x: Tensor, grad: Tensor) -> Gradients:
+    to_u = propagate(graph, grad, x) if needs[0] else None
+    return to_u, propagate(graph.transpose(), grad, u) if needs[1] else None
+
+
+class _Propagate(torch.autograd.Function):
+    @staticmethod
+    def forward(graph: Graph, weight: Tensor, x: Tensor) -> Tensor:
+        return backend(x).propagate(graph.rows, weight, x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _remember(ctx, *inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *_propagate_gradients(ctx.graph, ctx.needs_input_grad[1:], *ctx.saved_tensors, grad)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, weight_tangent: Tensor | None, x_tangent: Tensor | None) -> Tensor:
+        return _product_rule(propagate, ctx, weight_tangent, x_tangent)
+
+
+class _EdgeProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(graph: Graph, u: Tensor, x: Tensor) -> Tensor:
+        return backend(x).edge_product(graph.row, graph.column, u, x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _remember(ctx, *inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *_edge_product_gradients(ctx.graph, ctx.needs_input_grad[1:], *ctx.saved_tensors, grad)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, u_tangent: Tensor | None, x_tangent: Tensor | None) -> Tensor:
+        return _product_rule(edge_product, ctx, u_tangent, x_tangent)
+
+
+def _remember(ctx: Any, graph: Graph, first: Tensor, second: Tensor) -> None:
+    ctx.graph = graph
+    ctx.save_for_backward(first, second)
+    ctx.save_for_forward(first, second)
+
+
+def _product_rule(operation: Operation, ctx: Any, first: Tensor | None, second: Tensor | None) -> Tensor:
+    left, right = ctx.saved_tensors
+    terms = [] if first is None else [operation(ctx.graph, first, right)]
+    terms += [] if second is None else [operation(ctx.graph, left, second)]
+    return terms[0] if len(terms) == 1 else terms[0] + terms[1]
+
+
+# The same two operations as operators of torch, for torch.compile, which traces no native code and no forward mode.
 
 
 @torch.library.custom_op("convergent::propagate", mutates_args=())
@@ -46,83 +102,35 @@ def _propagate_op(graph: list[Tensor], flow: str, weight: Tensor, x: Tensor) -> 
     return backend(x).propagate(Graph.from_tensors(graph, flow).rows, weight, x)
 
 
+@torch.library.custom_op("convergent::edge_product", mutates_args=())
+def _edge_product_op(graph: list[Tensor], flow: str, u: Tensor, x: Tensor) -> Tensor:
+    structure = Graph.from_tensors(graph, flow)
+    return backend(x).edge_product(structure.row, structure.column, u, x)
+
+
 @_propagate_op.register_fake
 def _(graph: list[Tensor], flow: str, weight: Tensor, x: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
-@torch.library.custom_op("convergent::edge_product", mutates_args=())
-def _edge_product_op(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
-    return backend(x).edge_product(row, column, u, x)
-
-
 @_edge_product_op.register_fake
-def _(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
-    return x.new_empty(row.shape[0], x.shape[1])
+def _(graph: list[Tensor], flow: str, u: Tensor, x: Tensor) -> Tensor:
+    return x.new_empty(graph[1].shape[0], x.shape[1])
 
 
-class _Propagate(torch.autograd.Function):
-    @staticmethod
-    def forward(graph: Graph, weight: Tensor, x: Tensor) -> Tensor:
-        return _propagate(graph, weight, x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.graph, weight, x = inputs
-        ctx.save_for_backward(weight, x)
-        ctx.save_for_forward(weight, x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        weight, x = ctx.saved_tensors
-        to_weight = edge_product(ctx.graph, grad, x) if ctx.needs_input_grad[1] else None
-        to_x = propagate(ctx.graph.transpose(), weight, grad) if ctx.needs_input_grad[2] else None
-        return None, to_weight, to_x
+def _remember_op(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    graph, ctx.flow, first, second = inputs
+    ctx.save_for_backward(*graph, first, second)
 
 
-class _PropagateForward(_Propagate):
-    """With forward mode, which torch.compile does not trace."""
+def _operator_backward(gradients: Callable[..., Gradients]) -> Callable[..., Any]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        *graph, first, second = ctx.saved_tensors
+        structure = Graph.from_tensors(graph, ctx.flow)
+        return [None] * len(graph), None, *gradients(structure, (True, True), first, second, grad)
 
-    @staticmethod
-    def jvp(ctx: Any, _: None, weight_tangent: Tensor | None, x_tangent: Tensor | None) -> Tensor:
-        weight, x = ctx.saved_tensors
-        return _sum(
-            None if weight_tangent is None else propagate(ctx.graph, weight_tangent, x),
-            None if x_tangent is None else propagate(ctx.graph, weight, x_tangent),
-        )
+    return backward
 
 
-class _EdgeProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(graph: Graph, u: Tensor, x: Tensor) -> Tensor:
-        return _edge_product(graph, u, x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.graph, u, x = inputs
-        ctx.save_for_backward(u, x)
-        ctx.save_for_forward(u, x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        u, x = ctx.saved_tensors
-        to_u = propagate(ctx.graph, grad, x) if ctx.needs_input_grad[1] else None
-        to_x = propagate(ctx.graph.transpose(), grad, u) if ctx.needs_input_grad[2] else None
-        return None, to_u, to_x
-
-
-class _EdgeProductForward(_EdgeProduct):
-    """With forward mode, which torch.compile does not trace."""
-
-    @staticmethod
-    def jvp(ctx: Any, _: None, u_tangent: Tensor | None, x_tangent: Tensor | None) -> Tensor:
-        u, x = ctx.saved_tensors
-        return _sum(
-            None if u_tangent is None else edge_product(ctx.graph, u_tangent, x),
-            None if x_tangent is None else edge_product(ctx.graph, u, x_tangent),
-        )
-
-
-def _sum(*terms: Tensor | None) -> Tensor:
-    present = [term for term in terms if term is not None]
-    return torch.stack(present).sum(0) if len(present) > 1 else present[0]
+_propagate_op.register_autograd(_operator_backward(_propagate_gradients), setup_context=_remember_op)
+_edge_product_op.register_autograd(_operator_backward(_edge_product_gradients), setup_context=_remember_op)

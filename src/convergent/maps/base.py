@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from convergent.errors import ContractionError, InputError, expect
-from convergent.graph import Graph, Subset
+from convergent.graph import Graph, Subset, traced
 from convergent.kernels import backend
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def checked(name: str, value: Tensor, rows: int, heads: int | None, like: Tensor
 
 def measure_contraction(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:
     """The largest absolute row sum of every graph and head times the Lipschitz constant, [G, H]; raises unless below one."""
-    if torch.compiler.is_compiling():
+    if traced(weight):
         return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight.detach(), lipschitz)
     return _measured(graph, weight.detach(), lipschitz)
 
@@ -185,7 +185,7 @@ def max_degree(graph: Graph) -> int:
 
 def finite(name: str, value: Tensor) -> None:
     """Raise where a parameter holds NaN or infinity. Inside torch.compile the solve itself looks."""
-    if not torch.compiler.is_compiling() and not bool(torch.isfinite(value.detach()).all()):
+    if not traced(value) and not bool(torch.isfinite(value.detach()).all()):
         where = [int(index) for index in (~torch.isfinite(value.detach())).nonzero()[0]]
         raise InputError(f"{name}: expected finite numbers, but got {float(value[tuple(where)])} at {where}")
 
@@ -197,4 +197,4 @@ def _contraction_op(graph: list[Tensor], flow: str, weight: Tensor, lipschitz: f
 
 @_contraction_op.register_fake
 def _(graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float) -> Tensor:
-    return weight.new_empty(graph[-1].shape[0] - 1, weight.shape[1], dtype=torch.float64)
+    return weight.new_empty(graph[0].shape[0] - 1, weight.shape[1], dtype=torch.float64)
