@@ -1,7 +1,8 @@
 """Peak memory of one forward and backward pass, measured in a process of its own.
 
-The peak is Linux's VmHWM: how far the resident memory of the whole process rose above what it was just before the call, whoever
-allocated it (torch, numpy or numba). Everything is loaded and compiled on a small batch first, and the mark is reset in between.
+The peak is Linux's VmHWM: how far the resident memory of the whole process rose above what it was just before the call,
+whoever allocated it (torch, numpy or numba). Everything is loaded and compiled on a small batch first, and the mark is
+reset in between.
 """
 
 from __future__ import annotations

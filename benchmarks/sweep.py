@@ -1,8 +1,9 @@
-"""One pass over the edges: the product y = W x + b, an iteration with its residual, the transpose and the edge gradient."""
+"""One pass over the edges: the product y = W x + b, an iteration with its residual, transpose, edge gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numba
@@ -23,7 +24,10 @@ SIZES = {"W2": (10_000, 50_000, 2), "W3": (100_000, 1_000_000, 16), "W4": (1_000
 QUICK_SIZES = {"W2": (500, 2_500, 2), "W3": (1_000, 10_000, 16), "W4": (2_000, 20_000, 4)}
 ITERATIONS = 8  # in one native call
 
-by_head = lambda x: x.t().contiguous()  # noqa: E731  [N, H] -> [H, N]
+
+def by_head(x: Tensor) -> Tensor:
+    """[N, H] -> [H, N]"""
+    return x.t().contiguous()
 
 
 def run(options: Options) -> Report:
@@ -77,7 +81,7 @@ def product_case(name: str, work: Workload, x: Tensor) -> tuple[Case, dict[str, 
 
 
 def iteration_case(name: str, work: Workload, x: Tensor) -> tuple[Case, dict[str, Candidate]]:
-    """A Picard step and the max norm of its residual per head: ours several at once in its native loop, as in a solve."""
+    """A Picard step and the max norm of its residual per head: ours several in one native loop, as in a solve."""
     kernels, graph = backend(x), work.graph
     factor, goal = (torch.full((1, work.heads), value, dtype=torch.float64) for value in (work.gamma, 0.0))
     operator = (graph.rows, graph.segments, work.weight, work.bias)
@@ -86,7 +90,7 @@ def iteration_case(name: str, work: Workload, x: Tensor) -> tuple[Case, dict[str
         return kernels.picard(*operator, x, "identity", "max", factor, goal, steps)[0]
 
     case = Case(f"{name} iteration", work.settings())
-    peers = product_peers(work, x, case, lambda y, x: (y, (y - x).abs().amax(int(x.shape[0] == work.heads)))[0])
+    peers = product_peers(work, x, case, with_residual)
     once = {OURS: Candidate(lambda _: iterate(1)), **peers}
     check(case, once, products.reference_product(work, x))
     return case, {OURS: Candidate(lambda _: iterate(ITERATIONS), count=ITERATIONS), **peers}
@@ -134,14 +138,24 @@ def product_peers(
             case.details[name] = {"skipped": reason}
             continue
         product, source = make(work), layout(x)
-        candidates[name] = Candidate(lambda _, product=product, source=source: then(product(source), source))
+        candidates[name] = Candidate(partial(_apply, product, source, then))
         case.details[name] = {"layout": "[H, N]" if layout is by_head else "[N, H]"}
     return candidates
 
 
+def _apply(product: products.Product, x: Tensor, then: Callable[[Tensor, Tensor], Tensor], _: None) -> Tensor:
+    return then(product(x), x)
+
+
+def with_residual(y: Tensor, x: Tensor) -> Tensor:
+    """Also takes the max norm of the step for every head, [N, H] or [H, N]."""
+    (y - x).abs().amax(int(x.shape[0] < x.shape[1]))
+    return y
+
+
 def check(case: Case, candidates: dict[str, Candidate], exact: Tensor) -> None:
     for name, candidate in candidates.items():
-        answer = candidate.run(candidate.prepare())
+        answer = candidate.run(None)
         answer = answer if answer.shape == exact.shape else answer.t()
         case.errors[name] = {"value": float((answer.double() - exact).abs().max())}
 
@@ -156,7 +170,7 @@ def _triad(out: np.ndarray, left: np.ndarray, right: np.ndarray, factor: float) 
 
 
 def triad(total: int) -> Candidate:
-    """STREAM's triad over three arrays of ``total`` bytes together, which is the number of bytes it is credited with."""
+    """STREAM's triad over three arrays of ``total`` bytes together, the number of bytes it is credited with."""
     out, left, right = (np.ones(total // 3 // 8) for _ in range(3))
     return Candidate(lambda _: _triad(out, left, right, 3.0))
 

@@ -17,6 +17,7 @@ from benchmarks.peers import layers, missing
 from benchmarks.report import Case, Report, Target
 from benchmarks.workloads import Workload, decision_processes
 
+TOL = 1e-6
 DENSE, INDEX_ADD, LINALG = "dense (paper)", "index_add", "torch.linalg.solve"
 TORCHDEQ = {"TorchDEQ fixed point": "fixed_point_iter", "TorchDEQ Anderson": "anderson"}
 
@@ -31,23 +32,16 @@ class Pass(NamedTuple):
 
 def run(options: Options) -> Report:
     graphs, heads, rounds = (4, 8, 2) if options.quick else (64, 64, 15)
-    settings = {
-        "graphs": graphs,
-        "heads": heads,
-        "tol": 1e-6,
-        "rounds": rounds,
-        "budget": options.budget(60.0),
-        "memory": METHOD,
-    }
+    budget = options.budget(60.0)
+    settings = {"graphs": graphs, "heads": heads, "tol": TOL, "rounds": rounds, "budget": budget, "memory": METHOD}
     report = Report("w1", options.quick, options.seed, settings)
     for gamma in (0.5, 0.9):
-        work = decision_processes(graphs, heads, gamma, options.seed)
         options.say(f"gamma {gamma}")
-        case = compare(f"gamma {gamma}", work, settings["tol"], rounds, settings["budget"])
-        report.cases.append(case)
+        work = decision_processes(graphs, heads, gamma, options.seed)
+        report.cases.append(compare(f"gamma {gamma}", work, TOL, rounds, budget))
     half, most = report.cases
     options.say("memory")
-    half.measured = measure_memory(graphs, heads, 0.5, settings["tol"], options)
+    half.measured = measure_memory(graphs, heads, 0.5, TOL, options)
     report.targets = [
         Target("gamma 0.5, dense (paper) over ours", half.ratio(DENSE), at_least=3000),
         Target("gamma 0.5, index_add over ours", half.ratio(INDEX_ADD), at_least=12),
@@ -78,10 +72,14 @@ def compare(name: str, work: Workload, tol: float, rounds: int, budget: float) -
     for peer, layer in contestants.items():
         case.errors[peer] = errors(forward_backward(layer, work, cotangent), reference)
         case.details.setdefault(peer, {})["reached"] = case.errors[peer]["value"] <= tol
-        candidates[peer] = Candidate(lambda _, layer=layer: forward_backward(layer, work, cotangent))
+        candidates[peer] = candidate(layer, work, cotangent)
     case.details[OURS].update(forward_method(work, tol))
-    case.timings = interleave(candidates, rounds, budget, warm=False)  # measuring the errors was the warm-up
+    case.timings = interleave(candidates, rounds, budget)
     return case
+
+
+def candidate(layer: layers.Layer, work: Workload, cotangent: Tensor) -> Candidate:
+    return Candidate(lambda _: forward_backward(layer, work, cotangent))
 
 
 def forward_backward(

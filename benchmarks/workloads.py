@@ -1,4 +1,4 @@
-"""The problems that are timed: x = W x + b on a graph, with rows that sum to gamma exactly, so that gamma is the contraction."""
+"""The problems that are timed: x = W x + b on a graph, with rows that sum to gamma, which is the contraction."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def grid(side: int, heads: int, gamma: float, seed: int, scale: float = 1.0) -> 
 
 
 def decision_processes(graphs: int, heads: int, gamma: float, seed: int) -> Workload:
-    """The paper's training batch: graphs of 20 to 50 states, each with 5 to 10 distinct successors (one number per graph)."""
+    """The paper's training batch: graphs of 20 to 50 states, all states of one with 5 to 10 distinct successors."""
     generator = torch.Generator().manual_seed(seed)
     states = torch.randint(20, 51, (graphs,), generator=generator).tolist()
     actions = torch.randint(5, 11, (graphs,), generator=generator).tolist()

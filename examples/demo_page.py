@@ -66,9 +66,9 @@ def draw_sensitivity(network: PoreNetwork, share: Array, path: Path) -> None:
     curve.fill_between(part, total / total[-1], color=GLOW(0.75), alpha=0.15, linewidth=0)
     for level, name in ((0.25, "a quarter"), (0.5, "half")):
         few = float(part[numpy.searchsorted(total, level * total[-1])])
-        curve.plot([few, few, 0], [0, level, level], color=FAINT, linewidth=1, linestyle=(0, (4, 4)))
+        curve.plot(few, level, "o", color=INK, markersize=6)
         text = f"{name} of it: {few:.0%} of the throats"
-        curve.annotate(text, (few, level), (12, -4), textcoords="offset points", color=INK)
+        curve.annotate(text, (few, level), (14, -5), textcoords="offset points", color=INK)
     curve.set(xlim=(0, 1), ylim=(0, 1), xlabel="part of the throats, most important first", ylabel="part of  Σ k dQ/dk = Q")
     curve.set_aspect("equal")
     curve.grid(color="#21262d")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from convergent import ActivatedMap, Auto, Graph, Implicit, Solution, solve, weights
 
-NODES, EDGES, STEPS = 40, 240, 300
+NODES, EDGES, STEPS = 40, 240, 150
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     for step in range(STEPS + 1):
         solution = solve(network(logits), Auto(tol=1e-8), gradient=gradient)
         loss = (solution.value - target).square().mean()
-        if step % 100 == 0:
+        if step % 50 == 0:
             print(f"step {step:3d}   loss {loss.item():.3e}   {solution}")
         optimizer.zero_grad()
         loss.backward()

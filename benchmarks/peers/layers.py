@@ -1,4 +1,4 @@
-"""Differentiable fixed-point layers: (weight [E, H], bias [N, H]) -> x [N, H] with x = W x + b, all on the same operator."""
+"""Differentiable fixed-point layers: (weight [E, H], bias [N, H]) -> x [N, H] with x = W x + b."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def convergent_layer(work: Workload, tol: float) -> Layer:
 def dense_layer(work: Workload, tol: float = 1e-6, cap: int = 50) -> Layer:
     """The paper's appendix B: one dense matrix per head over the whole batch, a Frobenius-norm stop, at most 50 steps.
 
-    The gradient is its implicit one: a single tracked application at the fixed point, whose incoming gradient a hook replaces by
-    the fixed point of the transposed Jacobian, iterated in the same way.
+    The gradient is its implicit one: a single tracked application at the fixed point, whose incoming gradient a hook
+    replaces by the fixed point of the transposed Jacobian, iterated in the same way.
     """
     size, heads = work.num_nodes, torch.arange(work.heads)[:, None]
 
@@ -89,7 +89,7 @@ def index_add_layer(work: Workload, tol: float) -> Layer:
 
 
 def torchdeq_layer(work: Workload, solver: str, tol: float) -> Layer:
-    """TorchDEQ with its implicit gradient; forward and backward by the same solver, to the same 2-norm ``tol`` of a step."""
+    """TorchDEQ with its implicit gradient; both ways by the same solver, to the same 2-norm ``tol`` of a step."""
     import torchdeq
 
     steps = 2 * most_steps(work.gamma)
@@ -108,7 +108,7 @@ def torchdeq_layer(work: Workload, solver: str, tol: float) -> Layer:
 
 
 def linalg_layer(work: Workload) -> Layer:
-    """``torch.linalg.solve`` of every graph and head at once, padded to the largest graph; also the float64 reference."""
+    """``torch.linalg.solve`` of all graphs and heads at once, padded to the largest; also the float64 reference."""
     segments = work.graph.segments.long()
     batch = work.graph.batch
     slot = torch.arange(work.num_nodes) - segments[batch]  # place of a node in its graph

@@ -79,6 +79,8 @@ def csr_tensors(work: Workload) -> list[Tensor]:
 def csr_arrays(work: Workload, dtype: type[np.floating]) -> list:
     from scipy.sparse import csr_array
 
-    pointer, column, _ = (None if part is None else part.numpy() for part in work.graph.rows)
+    pointer, column = (part.numpy() for part in work.graph.rows[:2])
     values = work.weight.t().contiguous().numpy().astype(dtype)
-    return [csr_array((head, column, pointer), shape=(work.num_nodes, work.num_nodes)) for head in values]
+    shape = (work.num_nodes, work.num_nodes)
+    # copies, because scipy adds parallel edges up in place when it feels like it
+    return [csr_array((head, column, pointer), shape=shape, copy=True) for head in values]

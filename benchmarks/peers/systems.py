@@ -1,4 +1,4 @@
-"""Solvers of (I - W) x = b for one head. All work in float64: in float32 none of them reaches the error that is asked for.
+"""Solvers of (I - W) x = b for one head. All work in float64: in float32 none reaches the error that is asked for.
 
 A solver is called with a tolerance in the 2-norm of its residual (or step) and a budget of steps, and returns x [N].
 """
@@ -44,15 +44,15 @@ class System:
         return float(abs(self.operator).sum(1).max())
 
     def error_bound(self, x: np.ndarray) -> float:
-        """No entry of x is further than this from the solution: the max-norm residual in float64 over 1 - contraction."""
+        """No entry of x is further than this from the solution: max-norm residual in float64 over 1 - contraction."""
         return float(np.abs(self.right - self.matrix @ x).max()) / (1 - self.contraction)
 
     @cached_property
     def tensor(self) -> torch.Tensor:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch calls its CSR a beta
-            parts = (torch.from_numpy(part) for part in (self.matrix.indptr, self.matrix.indices, self.matrix.data))
-            return torch.sparse_csr_tensor(*parts, self.matrix.shape)
+            pointer, column = torch.from_numpy(self.matrix.indptr), torch.from_numpy(self.matrix.indices)
+            return torch.sparse_csr_tensor(pointer, column, torch.from_numpy(self.matrix.data), self.matrix.shape)
 
 
 Solve = Callable[[float, int], np.ndarray]
@@ -133,9 +133,9 @@ def pyamg_solver(kind: str) -> Callable[[System], Solve]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if kind == "ruge-stuben":
-                hierarchy = pyamg.ruge_stuben_solver(matrix, max_coarse=500)
+                hierarchy = pyamg.ruge_stuben_solver(matrix)
             else:
-                hierarchy = pyamg.smoothed_aggregation_solver(matrix, symmetry="nonsymmetric", max_coarse=500)
+                hierarchy = pyamg.smoothed_aggregation_solver(matrix, symmetry="nonsymmetric")
         size = float(np.linalg.norm(system.right))
 
         def solve(tol: float, steps: int) -> np.ndarray:

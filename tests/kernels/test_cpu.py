@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+import numba
 import pytest
 import torch
 
@@ -74,14 +75,25 @@ SIZES = (7, 0, 23, 1, 40)
 EMPTY: tuple[tuple[int, ...], ...] = ((), (0,), (0, 0, 3), (5,))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_torch_thread():
+    """The reference on problems this small only loses by more, and much where other processes want the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def team(monkeypatch):
+    """Every call by two threads, whatever its size."""
+    monkeypatch.setattr(cpu, "_threads", lambda values: 2)
+
+
 @pytest.fixture(params=["serial", "team"])
-def pace(request, monkeypatch):
-    """Both ways through the door, whatever the size of the problem."""
+def pace(request):
     if request.param == "team":
-        if torch.get_num_threads() == 1:
-            pytest.skip("one thread")
-        monkeypatch.setattr(cpu, "SERIAL", 0)
-    return request.param
+        request.getfixturevalue("team")
 
 
 def agree(mine: torch.Tensor, truth: torch.Tensor, tolerance: float | None = None) -> None:
@@ -119,15 +131,13 @@ def test_propagate_at_every_width(heads):
 
 
 @pytest.mark.parametrize("permuted", [False, True])
-@pytest.mark.parametrize(("heads", "dtype"), [(1, torch.float64), (3, torch.float64), (16, torch.float32), (70, torch.float64)])
+@pytest.mark.parametrize(("heads", "dtype"), [(1, torch.float64), (3, torch.float64), (16, torch.float32)])
 def test_one_pass(heads, dtype, permuted):
     same_pass(make(SIZES, heads, dtype, permuted))
 
 
-def test_one_pass_by_a_team(monkeypatch):
-    if torch.get_num_threads() == 1:
-        pytest.skip("one thread")
-    monkeypatch.setattr(cpu, "SERIAL", 0)
+@pytest.mark.usefixtures("team")
+def test_one_pass_by_a_team():
     for permuted in (False, True):
         same_pass(make((3000, 0, 9000, 40), 16, torch.float32, permuted))  # longer than one piece of a reduction
 
@@ -218,15 +228,16 @@ def same_solve(solve, p: Problem, accuracy: float, **settings) -> None:
 
 @pytest.mark.parametrize("norm", ["max", "one"])
 @pytest.mark.parametrize("solve", [picard, deflated])
-@pytest.mark.parametrize("heads", [1, 3, 16, 70])
+@pytest.mark.parametrize("heads", [1, 3, 5, 16])
 def test_solves_in_cache(solve, heads, norm):
     for permuted in (False, True):
         same_solve(solve, make(SIZES, heads, permuted=permuted, norm=norm), 1e-8, norm=norm)
 
 
+@pytest.mark.parametrize("heads", [64, 70])
 @pytest.mark.parametrize("solve", [picard, deflated])
-def test_solves_in_cache_in_single_precision(solve):
-    same_solve(solve, make(SIZES, 64, torch.float32), 1e-4, goal=1e-5)
+def test_solves_in_cache_in_single_precision(solve, heads):
+    same_solve(solve, make(SIZES, heads, torch.float32), 1e-4, goal=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["max", "one"])
@@ -238,14 +249,13 @@ def test_solves_in_memory(solve, norm, monkeypatch, pace):
 
 def test_activated_solve_in_memory(monkeypatch):
     monkeypatch.setattr(cpu, "CACHE", 0)
-    same_solve(picard, make(SIZES, 16, factor=0.5), 1e-5, activation="tanh", rate=0.5, goal=1e-6)
+    for activation in ("relu", "leaky_relu", "tanh"):
+        same_solve(picard, make(SIZES, 16, factor=0.5), 1e-5, activation=activation, rate=0.5, goal=1e-6)
 
 
+@pytest.mark.usefixtures("team")
 @pytest.mark.parametrize("solve", [picard, deflated])
-def test_solves_by_a_team(solve, monkeypatch):
-    if torch.get_num_threads() == 1:
-        pytest.skip("one thread")
-    monkeypatch.setattr(cpu, "SERIAL", 0)
+def test_solves_by_a_team(solve):
     same_solve(solve, make((7, 0, 30) * 20, 16), 1e-8)
 
 
@@ -281,8 +291,8 @@ def test_limit(limit, cache, monkeypatch):
 @pytest.mark.parametrize("solve", [picard, deflated])
 def test_rounding_ends_a_solve(solve, cache, monkeypatch):
     monkeypatch.setattr(cpu, "CACHE", cache)
-    _, steps = solve(cpu, make(SIZES, 16, torch.float32), goal=0.0, limit=2000)
-    assert 0 < steps.max() < 500
+    _, steps = solve(cpu, make((40,), 16, factor=0.3), goal=0.0, limit=2000)
+    assert 20 < steps.max() < 100
 
 
 @pytest.mark.parametrize("sizes", EMPTY)
@@ -296,10 +306,16 @@ def test_solves_of_next_to_nothing(sizes):
 
 
 @pytest.mark.parametrize("norm", ["max", "one"])
-@pytest.mark.parametrize(("heads", "dtype"), [(3, torch.float64), (16, torch.float64), (70, torch.float32)])
-def test_lu_solve(heads, dtype, norm, pace):
+@pytest.mark.parametrize(("heads", "dtype"), [(3, torch.float64), (70, torch.float32)])
+def test_lu_solve(heads, dtype, norm):
     p = make(SIZES, heads, dtype, permuted=True, norm=norm)
     agree(cpu.lu_solve(p.rows, p.segments, p.weight, p.bias), reference.lu_solve(p.rows, p.segments, p.weight, p.bias), 20 * TOLERANCE[dtype])
+
+
+@pytest.mark.usefixtures("team")
+def test_lu_solve_by_a_team():
+    p = make(SIZES * 9, 3)
+    agree(cpu.lu_solve(p.rows, p.segments, p.weight, p.bias), reference.lu_solve(p.rows, p.segments, p.weight, p.bias), 1e-11)
 
 
 # --- NaN, determinism, threads ---
@@ -323,18 +339,29 @@ def test_a_graph_with_nan_never_claims_to_be_done(cache, monkeypatch):
     p = make((20, 20), 16)
     p.bias[3, 1] = torch.nan
     for solve in (picard, deflated):
-        value, steps = solve(cpu, p, limit=80)
-        assert steps[0] == 80 and steps[1] < 80
+        value, steps = solve(cpu, p, limit=150)
+        assert steps[0] == 150 and steps[1] < 150
         assert value[3, 1].isnan() and value[20:].isfinite().all()
 
 
-def test_twice_the_same(pace):
+def test_twice_the_same(pace, monkeypatch):
     p = make((3000, 40), 16, torch.float32)
     first, second = one_pass(cpu, p), one_pass(cpu, p)
     assert all(torch.equal(first[name], second[name]) for name in first)
-    for solve in (picard, deflated):
-        values = [solve(cpu, p, norm="one", goal=1e-3, limit=4)[0] for _ in range(2)]
-        assert torch.equal(*values)
+    p = make((1000, 40), 16)
+    for cache in (0, 1 << 20):
+        monkeypatch.setattr(cpu, "CACHE", cache)
+        for solve in (picard, deflated):
+            values = [solve(cpu, p, norm="one", goal=1e-3, limit=4)[0] for _ in range(2)]
+            assert torch.equal(*values)
+
+
+def test_as_many_threads_as_torch_but_one_for_little_work(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(numba, "get_num_threads", lambda: 3)
+    assert [cpu._threads(values) for values in (0, cpu.SERIAL - 1, cpu.SERIAL)] == [1, 1, 2]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    assert cpu._threads(cpu.SERIAL) == 3
 
 
 def test_from_another_thread(pace):

@@ -94,7 +94,9 @@ def _run(name: str, module, lanes: Lanes, values: int, args: tuple) -> None:
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().contiguous().numpy()
+    if tensor.requires_grad or not tensor.is_contiguous():
+        tensor = tensor.detach().contiguous()
+    return tensor.numpy()
 
 
 def _as(tensor: Tensor, dtype: torch.dtype) -> np.ndarray:
@@ -216,7 +218,7 @@ def picard(
     if len(large):
         weight, spare = _array(ordered(rows, weight)), np.empty_like(solve.bias)
         for graph in large:
-            solve.in_memory(cpu_sweeps.picard_graph, graph, weight, out, (spare, code))
+            solve.in_memory(cpu_sweeps.picard_graph, graph, weight, out, (spare, spare, False, code))
     return out, solve.steps
 
 
@@ -238,7 +240,7 @@ def deflated(
     if len(large):
         weight, spare, left = _array(ordered(rows, weight)), np.empty_like(solve.bias), np.empty_like(solve.bias)
         for graph in large:
-            solve.in_memory(cpu_sweeps.deflated_graph, graph, weight, out, (spare, left))
+            solve.in_memory(cpu_sweeps.deflated_graph, graph, weight, out, (spare, left, True, 0))
     return out, solve.steps
 
 
@@ -272,7 +274,8 @@ class _Solve:
         first, last = self.segments[graph], self.segments[graph + 1]
         lanes = _streaming(self.bias.shape[1], self.dtype)
         threads, counter = _threads(int(pointer[last] - pointer[first]) * weight.shape[1]), np.zeros(1, np.int64)
-        tail = (self.one, self.contraction[graph], self.goal[graph], self.epsilon, self.limit, _ahead(out))
+        partial = np.empty((cpu_rows.CHUNKS, 2, weight.shape[1]))
+        tail = (self.one, self.contraction[graph], self.goal[graph], self.epsilon, self.limit, _ahead(out), partial)
         with _gate() if threads > 1 else nullcontext():
             taken = solve(lanes, threads, counter, int(first), int(last), pointer, column, weight, self.bias, out.numpy(), *extra, *tail)
         self.steps[graph] = taken

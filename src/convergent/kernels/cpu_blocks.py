@@ -21,6 +21,7 @@ from convergent.kernels.lanes import (
     load_some,
     magnitude,
     misalignment,
+    put,
     raise_to,
     splat,
     store,
@@ -267,16 +268,16 @@ def shift_nodes(lanes, nodes, packed, place, shift, one, size):
 @kernel
 def plan_shift(rate, aim, epsilon, coarse, length, along, size, last, shifting, shift):
     """The shift of every lane; True when every lane is done. Without branches, so that it runs in vectors too."""
-    left_over = 0
+    left_over = 0.0
     for lane in range(len(shift)):
         done = (rate[lane] * length[lane] <= aim[lane]) | (length[lane] <= 2 * epsilon * size[lane])
-        keeps = shifting[lane] * (length[lane] <= rate[lane] * last[lane])
+        keeps = shifting[lane] if length[lane] <= rate[lane] * last[lane] else 0.0
         shifting[lane] = keeps
         # the last step of a lane is a plain one: its residual is known to be at most contraction * length
-        shift[lane] = along[lane] / coarse[lane] if keeps * (1 - done) else 0.0
+        shift[lane] = 0.0 if done or keeps == 0.0 else along[lane] / coarse[lane]
         last[lane] = length[lane]
-        left_over += 1 - done
-    return left_over == 0
+        left_over += 0.0 if done else 1.0
+    return left_over == 0.0
 
 
 @kernel
@@ -290,8 +291,7 @@ def deflated_worker(
     packed = packed[misalignment(packed) :]
     reads = np.empty(edges, np.int32)
     rate, aim, coarse, last_length = np.empty(w), np.empty(w), np.empty(w), np.empty(w)
-    length, along, size, shift = np.empty(w), np.empty(w), np.empty(w), np.empty(w)
-    shifting = np.empty(w, np.int64)
+    length, along, size, shift, shifting = np.empty(w), np.empty(w), np.empty(w), np.empty(w), np.empty(w)
     task = take(counter)
     while task < len(graphs) * blocks:
         graph, head = graphs[task // blocks], task % blocks * w
@@ -301,13 +301,13 @@ def deflated_worker(
         if not asks_for_nothing(goal, graph, head, w):
             pack_weights(lanes, first, last, head, pointer, column, order, permuted, weight, packed, reads)
             pack_nodes(lanes, first, last, head, bias, packed, constant)
-            packed[old : old + nodes * w] = 0
+            for place in range(old, old + nodes * w):
+                put(packed, place, 0.0)
             store(lanes, coarse, 0, column_means(lanes, nodes, edges, reads, packed, left))
             pack_lanes(graph, head, contraction, 0.0, rate)
             pack_lanes(graph, head, goal, np.inf, aim)
-            last_length[:] = np.inf
-            size[:] = 0
-            shifting[:] = 1
+            for lane in range(w):
+                last_length[lane], size[lane], shifting[lane] = np.inf, 0.0, 1.0
             taken, done = 0, False
             while taken < limit and not done:
                 deflated_sweep(lanes, nodes, first, pointer, reads, packed, constant, left, old, new, taken == 0, one, length, along)
@@ -332,7 +332,8 @@ def deflated_team(threads, lanes, counter, args):
 def fill_dense(lanes, first, last, head, pointer, column, order, permuted, weight, matrix):
     """I - W of a block of heads, row by row."""
     w, heads, nodes = width(lanes), weight.shape[1], last - first
-    matrix[: nodes * nodes * w] = 0
+    for place in range(nodes * nodes * w):
+        put(matrix, place, 0.0)
     for row in range(nodes):
         store(lanes, matrix, row * (nodes + 1) * w, splat(lanes, 1.0))
         for position in range(at(pointer, first + row), at(pointer, first + row + 1)):

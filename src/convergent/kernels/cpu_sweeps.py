@@ -11,7 +11,7 @@ from numba import prange
 
 from convergent.kernels.cpu_blocks import all_met, plan_shift
 from convergent.kernels.cpu_rows import CHUNKS, RUN, activate, cut, kernel, propagate_rows, team
-from convergent.kernels.lanes import at, doubled, fma, in_double, larger, load_some, magnitude, store_some, take, width
+from convergent.kernels.lanes import at, doubled, fma, in_double, larger, load_some, magnitude, put, store_some, take, width
 
 
 @kernel
@@ -88,23 +88,45 @@ def merge(partial, slot, adds, out):
 
 
 @kernel
-def picard_graph(lanes, threads, counter, first, last, pointer, column, weight, bias, x, spare, code, one, rate, aim, epsilon, limit, ahead):
+def filled(size, value):
+    """Plain loops here and below: array expressions take the compiler seconds."""
+    out = np.empty(size, np.float64)
+    for index in range(size):
+        out[index] = value
+    return out
+
+
+@kernel
+def clear(partial):
+    for index in range(partial.size):
+        put(partial, index, 0.0)
+
+
+@kernel
+def copy_rows(first, last, source, target):
+    for index in range(first * source.shape[1], last * source.shape[1]):
+        put(target, index, at(source, index))
+
+
+@kernel
+def picard_graph(
+    lanes, threads, counter, first, last, pointer, column, weight, bias, x, spare, left, deflates, code, one, rate, aim, epsilon, limit, ahead, partial
+):
     """Take rows first .. last of x to their fixed point in place; returns the steps."""
     heads = x.shape[1]
-    partial = np.empty((CHUNKS, 2, heads), np.float64)
-    step, size = np.empty(heads, np.float64), np.empty(heads, np.float64)
+    step, size = filled(heads, 0.0), filled(heads, 0.0)
     old, new = x, spare
     taken, done = 0, False
     while taken < limit and not done:
-        partial[:] = 0
-        args = (first, last, pointer, column, weight, bias, old, new, bias, False, code, one, ahead, partial)
+        clear(partial)
+        args = (first, last, pointer, column, weight, bias, old, new, left, deflates, code, one, ahead, partial)
         sweep(lanes, threads, counter, args)
         merge(partial, 0, one, step)
         merge(partial, 1, one, size)
         done = all_met(rate, aim, step, size, epsilon)
         old, new, taken = new, old, taken + 1
     if taken % 2:
-        x[first:last] = old[first:last]
+        copy_rows(first, last, old, x)
     return taken
 
 
@@ -118,7 +140,8 @@ def column_worker(counter, shares, first, last, pointer, column, weight, left):
     share = take(counter)
     while share < shares:
         low, high = first + nodes * share // shares, first + nodes * (share + 1) // shares
-        left[low:high] = 0
+        for index in range(low * heads, high * heads):
+            put(left, index, 0.0)
         for position in range(at(pointer, first), at(pointer, last)):
             target = at(column, position)
             if low <= target < high:
@@ -161,37 +184,48 @@ def shift_team(threads, lanes, counter, args):
 
 
 @kernel
-def deflated_graph(lanes, threads, counter, first, last, pointer, column, weight, bias, x, spare, left, one, rate, aim, epsilon, limit, ahead):
+def shift_rows(lanes, threads, counter, args):
+    counter[0] = 0
+    if threads > 1:
+        shift_team(threads, lanes, counter, args)
+    else:
+        shift_worker(lanes, counter, *args)
+
+
+@kernel
+def column_means(threads, counter, args):
+    counter[0] = 0
+    if threads > 1:
+        column_team(threads, counter, args)
+    else:
+        column_worker(counter, 1, *args)
+
+
+@kernel
+def deflated_graph(
+    lanes, threads, counter, first, last, pointer, column, weight, bias, x, spare, left, deflates, code, one, rate, aim, epsilon, limit, ahead, partial
+):
     """Rows first .. last of x, which are zero, to their fixed point in place; returns the steps."""
     heads = x.shape[1]
-    partial = np.empty((CHUNKS, 2, heads), np.float64)
-    length, along, size, shift = np.empty(heads), np.empty(heads), np.zeros(heads), np.empty(heads)
-    coarse, previous, shifting = np.ones(heads), np.full(heads, np.inf), np.ones(heads, np.int64)
-    counter[0] = 0
-    columns = (first, last, pointer, column, weight, left)
-    if threads > 1:
-        column_team(threads, counter, columns)
-    else:
-        column_worker(counter, 1, *columns)
+    length, along, size, shift = filled(heads, 0.0), filled(heads, 0.0), filled(heads, 0.0), filled(heads, 0.0)
+    coarse, previous, shifting = filled(heads, 1.0), filled(heads, np.inf), filled(heads, 1.0)
+    column_means(threads, counter, (first, last, pointer, column, weight, left))
     for node in range(first, last):
         for head in range(heads):
             coarse[head] -= left[node, head]
     old, new = x, spare
     taken, done = 0, False
     while taken < limit and not done:
-        partial[:] = 0
-        sweep(lanes, threads, counter, (first, last, pointer, column, weight, bias, old, new, left, True, 0, one, ahead, partial))
+        clear(partial)
+        args = (first, last, pointer, column, weight, bias, old, new, left, deflates, code, one, ahead, partial)
+        sweep(lanes, threads, counter, args)
         merge(partial, 0, one, length)
         merge(partial, 1, True, along)
         done = plan_shift(rate, aim, epsilon, coarse, length, along, size, previous, shifting, shift)
-        partial[:] = 0
-        counter[0] = 0
-        if threads > 1:
-            shift_team(threads, lanes, counter, (first, last, new, shift, one, partial))
-        else:
-            shift_worker(lanes, counter, first, last, new, shift, one, partial)
+        clear(partial)
+        shift_rows(lanes, threads, counter, (first, last, new, shift, one, partial))
         merge(partial, 0, one, size)
         old, new, taken = new, old, taken + 1
     if taken % 2:
-        x[first:last] = old[first:last]
+        copy_rows(first, last, old, x)
     return taken

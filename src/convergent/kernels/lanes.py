@@ -283,6 +283,16 @@ def at(typing, array, index):
 
 
 @intrinsic
+def put(typing, array, index, value):
+    """One number into an array."""
+
+    def generate(context, builder, sig, args):
+        builder.store(args[2], _place(context, builder, array, args[0], args[1]))
+
+    return types.void(array, types.intp, array.dtype), generate
+
+
+@intrinsic
 def prefetch(typing, array, index):
     """Ask for a place in memory that is read soon."""
 

@@ -154,7 +154,29 @@ def measure_contraction(graph: Graph, weight: Tensor, lipschitz: float) -> Tenso
     """The largest absolute row sum of every graph and head times the Lipschitz constant, [G, H]; raises unless below one."""
     if traced(weight):
         return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight.detach(), lipschitz)
+    if torch._C._are_functorch_transforms_active():
+        return _Contraction.apply(graph, weight, lipschitz)
     return _measured(graph, weight.detach(), lipschitz)
+
+
+class _Contraction(torch.autograd.Function):
+    """A constant to every derivative; a function of torch so that the transforms of torch.func hand over plain tensors."""
+
+    @staticmethod
+    def forward(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:
+        return _measured(graph, weight, lipschitz)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, ...]:
+        return None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> None:
+        return None
 
 
 def _measured(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Batch, Data
+
+from convergent import Graph, InputError
+from problems import random_batch
+
+
+def dense(graph: Graph, weight: torch.Tensor) -> torch.Tensor:
+    matrix = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=weight.dtype)
+    pointer, column, order = graph.rows
+    for row in range(graph.num_nodes):
+        for position in range(int(pointer[row]), int(pointer[row + 1])):
+            edge = position if order is None else int(order[position])
+            matrix[row, int(column[position])] += weight[edge]
+    return matrix
+
+
+@given(st.integers(0, 9), st.floats(0, 4), st.integers(0, 10_000))
+def test_rows_and_transpose_hold_every_edge_once(size: int, degree: float, seed: int) -> None:
+    graph = random_batch([size], degree, seed)
+    weight = torch.randn(graph.num_edges, dtype=torch.float64)
+    expected = torch.zeros(size, size, dtype=torch.float64)
+    expected.index_put_((graph.row.long(), graph.column.long()), weight, accumulate=True)
+    torch.testing.assert_close(dense(graph, weight), expected)
+    torch.testing.assert_close(dense(graph.transpose(), weight), expected.T)
+
+
+def test_flow_says_which_end_aggregates() -> None:
+    index = torch.tensor([[0, 1], [1, 2]])
+    assert Graph(index, 3).row.tolist() == [0, 1]
+    assert Graph(index, 3, flow="source_to_target").row.tolist() == [1, 2]
+    assert Graph(index, 3).transpose().flow == "source_to_target"
+
+
+def test_transpose_is_built_once_and_leads_back() -> None:
+    graph = random_batch([5], 2, 0)
+    assert graph.transpose() is graph.transpose()
+    assert graph.transpose().transpose() is graph
+
+
+def test_sorted_edges_are_not_permuted() -> None:
+    assert Graph(torch.tensor([[0, 0, 1], [1, 1, 0]]), 2).rows.order is None
+    assert Graph(torch.tensor([[1, 0, 0], [0, 1, 1]]), 2).rows.order is not None
+
+
+def test_indices_are_short() -> None:
+    graph = random_batch([4, 4], 2, 0)
+    assert all(part.dtype == torch.int32 for part in graph.tensors())
+
+
+def test_accepts_data_and_batch() -> None:
+    one = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=3)
+    assert repr(Graph(one)) == "Graph(num_nodes=3, num_edges=2, num_graphs=1, flow='target_to_source')"
+    empty = Data(edge_index=torch.zeros(2, 0, dtype=torch.long), num_nodes=0)
+    both = Graph(Batch.from_data_list([one, one, empty]))
+    assert (both.num_graphs, both.segments.tolist()) == (3, [0, 3, 6, 6])
+    assert both.batch.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_empty_graphs_are_valid() -> None:
+    nothing = Graph(torch.zeros(2, 0, dtype=torch.long), 0)
+    assert (nothing.num_nodes, nothing.num_graphs, nothing.largest) == (0, 1, 0)
+    assert Graph(torch.zeros(2, 0, dtype=torch.long), 0, batch=torch.zeros(0, dtype=torch.long)).num_graphs == 0
+
+
+def test_subset_keeps_edges_and_order() -> None:
+    graph = random_batch([3, 0, 4, 5], 3, 1)
+    keep = torch.tensor([False, True, True, False])
+    subset = graph.subset(keep)
+    assert subset.graph.segments.tolist() == [0, 0, 4]
+    assert subset.nodes.tolist() == [3, 4, 5, 6]
+    assert (subset.graph.row.long() + 3).tolist() == graph.row[subset.edges].tolist()
+    assert (subset.graph.column.long() + 3).tolist() == graph.column[subset.edges].tolist()
+
+
+def test_tensors_lead_back() -> None:
+    graph = random_batch([3, 4], 3, 1)
+    again = Graph.from_tensors(graph.tensors(), graph.flow)
+    weight = torch.randn(graph.num_edges, dtype=torch.float64)
+    torch.testing.assert_close(dense(again, weight), dense(graph, weight))
+    torch.testing.assert_close(dense(again.transpose(), weight), dense(graph, weight).T)
+
+
+def test_moves_between_devices() -> None:
+    graph = random_batch([3, 4], 3, 1)
+    assert graph.to("cpu") is graph
+    assert graph.to("meta").device.type == "meta"
+
+
+TWO = torch.tensor([[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"edge_index": TWO.float(), "num_nodes": 2}, r"edge_index: expected integers of shape \[2, E\], but got torch.float32"),
+        ({"edge_index": TWO[0], "num_nodes": 2}, r"edge_index: expected integers of shape \[2, E\].*shape \[2\]"),
+        ({"edge_index": TWO, "num_nodes": 1}, "edge_index: expected indices from 0 to 1 - 1, but got indices from 0 to 1"),
+        ({"edge_index": -TWO, "num_nodes": 2}, "edge_index: .*but got indices from -1 to 0"),
+        ({"edge_index": TWO, "num_nodes": None}, "num_nodes: expected a number of nodes"),
+        ({"edge_index": TWO, "num_nodes": -1}, "num_nodes: expected a number of nodes, 0 or more, but got -1"),
+        ({"edge_index": TWO, "num_nodes": 2, "flow": "up"}, "flow: expected one of .* but got 'up'"),
+        ({"edge_index": TWO, "num_nodes": 2, "batch": torch.tensor([0])}, r"batch: expected integers of shape \[2\]"),
+        ({"edge_index": TWO, "num_nodes": 2, "batch": torch.tensor([1, 0])}, "batch: expected graph numbers that never"),
+        ({"edge_index": TWO, "num_nodes": 2, "batch": torch.tensor([0, 1])}, "edge_index: expected edges that stay within"),
+        ({"edge_index": [[0], [1]], "num_nodes": 2}, "edge_index: expected a tensor or PyG data, but got list"),
+    ],
+)
+def test_bad_input_is_named(arguments: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Graph(**arguments)

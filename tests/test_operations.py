@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from convergent.kernels import using
+from convergent.operations import edge_product, propagate
+from problems import DOUBLE, random_batch
+
+
+@pytest.fixture(params=["reference", "cpu"])
+def _backend(request: pytest.FixtureRequest):
+    with using(request.param):
+        yield
+
+
+@pytest.mark.usefixtures("_backend")
+def test_they_are_each_others_derivative() -> None:
+    graph = random_batch([4, 0, 3], 2, 3)
+    weight = torch.randn(graph.num_edges, 3, dtype=DOUBLE)
+    u, x = torch.randn(2, graph.num_nodes, 3, dtype=DOUBLE)
+    forward = (u * propagate(graph, weight, x)).sum()
+    torch.testing.assert_close(forward, (weight * edge_product(graph, u, x)).sum())
+    torch.testing.assert_close(forward, (x * propagate(graph.transpose(), weight, u)).sum())
+
+
+@pytest.mark.usefixtures("_backend")
+@pytest.mark.parametrize("operation", [propagate, edge_product])
+def test_derivatives_of_every_order_and_mode(operation) -> None:
+    graph = random_batch([3, 2], 2, 1)
+    first = graph.num_edges if operation is propagate else graph.num_nodes
+    inputs = (
+        torch.randn(first, 2, dtype=DOUBLE, requires_grad=True),
+        torch.randn(graph.num_nodes, 2, dtype=DOUBLE, requires_grad=True),
+    )
+
+    def function(a, b):
+        return operation(graph, a, b)
+
+    assert gradcheck(function, inputs, check_forward_ad=True)
+    assert gradgradcheck(function, inputs, check_fwd_over_rev=True)
+
+
+def test_compiles_without_a_break() -> None:
+    graph = random_batch([5, 4], 2, 1)
+    weight = torch.randn(graph.num_edges, 2, requires_grad=True)
+    x = torch.randn(graph.num_nodes, 2, requires_grad=True)
+
+    def function(weight, x):
+        return edge_product(graph, propagate(graph, weight, x), x).sin().sum()
+
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    expected = torch.autograd.grad(function(weight, x), (weight, x))
+    torch.testing.assert_close(torch.autograd.grad(compiled(weight, x), (weight, x)), expected)
