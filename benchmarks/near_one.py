@@ -63,7 +63,8 @@ def run(options: Options) -> Report:
 def problems(quick: bool, gamma: float, seed: int) -> dict[str, Callable[[], Workload]]:
     nodes, edges, sides = (1_000, 10_000, (16,)) if quick else (100_000, 1_000_000, (316, 1000))
     found: dict[str, Callable[[], Workload]] = {
-        "random": partial(workloads.random, nodes, edges, 16, gamma, seed, 1 - gamma)}
+        "random": partial(workloads.random, nodes, edges, 16, gamma, seed, 1 - gamma)
+    }
     for side in sides:
         found[f"grid {side} x {side}"] = partial(workloads.grid, side, 4, gamma, seed, 1 - gamma)
     return found

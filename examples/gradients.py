@@ -1,6 +1,6 @@
 """Learn the weights of a small network so that its fixed point is a given one, and look at the derivatives on the way.
 
-    python examples/gradients.py
+python examples/gradients.py
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def main() -> None:
         loss.backward()
         optimizer.step()
     size = adjoints[-1].value.abs().sum()
-    print(f"last adjoint: {adjoints[-1].method}, error in the 1-norm at most {float(adjoints[-1].error_bound / size):.1e} of its size")
+    print(
+        f"last adjoint: {adjoints[-1].method}, error in the 1-norm at most {float(adjoints[-1].error_bound / size):.1e} of its size"
+    )
 
     # Forward mode: how the fixed point moves when all logits move along one direction.
     direction = torch.randn(EDGES, 1, generator=generator, dtype=torch.float64)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.peers import torchdeq_solver
 from benchmarks.peers.products import csr_arrays
 from benchmarks.workloads import Workload
 
@@ -56,6 +57,7 @@ class System:
 
 
 Solve = Callable[[float, int], np.ndarray]
+RIDGE = 1e-20  # of TorchDEQ's Anderson, below the square of any residual here
 
 
 @dataclass
@@ -75,7 +77,7 @@ class Peer:
         return solve(tol, steps)
 
 
-def torchdeq_solver(name: str) -> Callable[[System], Solve]:
+def torchdeq_fixed_point(name: str) -> Callable[[System], Solve]:
     def make(system: System) -> Solve:
         import torchdeq
 
@@ -86,7 +88,9 @@ def torchdeq_solver(name: str) -> Callable[[System], Solve]:
             return bias.index_add(0, row, weight * z[0].index_select(0, column)).unsqueeze(0)
 
         def solve(tol: float, steps: int) -> np.ndarray:
-            deq = torchdeq.get_deq(f_solver=name, f_max_iter=steps, f_tol=tol, f_stop_mode="abs").eval()
+            deq = torchdeq.get_deq(
+                f_solver=torchdeq_solver(name, RIDGE), f_max_iter=steps, f_tol=tol, f_stop_mode="abs"
+            ).eval()
             with torch.no_grad():
                 return deq(operator, torch.zeros_like(bias).unsqueeze(0))[0][-1][0].numpy()
 
@@ -149,8 +153,8 @@ def pyamg_solver(kind: str) -> Callable[[System], Solve]:
 
 
 PEERS = {
-    "TorchDEQ fixed point": Peer("torchdeq", torchdeq_solver("fixed_point_iter")),
-    "TorchDEQ Anderson": Peer("torchdeq", torchdeq_solver("anderson")),
+    "TorchDEQ fixed point": Peer("torchdeq", torchdeq_fixed_point("fixed_point_iter")),
+    "TorchDEQ Anderson": Peer("torchdeq", torchdeq_fixed_point("anderson")),
     "torchsparsegradutils BiCGStab": Peer("torchsparsegradutils", torchsparsegradutils_bicgstab),
     "scipy BiCGStab": Peer("scipy", scipy_bicgstab),
     "scipy spsolve": Peer("scipy", scipy_spsolve, iterative=False, fills=True),

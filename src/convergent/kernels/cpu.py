@@ -18,6 +18,7 @@ from numba import types
 from torch import Tensor
 
 from convergent.kernels import cpu_blocks, cpu_rows, cpu_sweeps
+from convergent.kernels.cpu_aggregate import aggregate, combine, reach, relax, restrict
 from convergent.kernels.lanes import Lanes
 from convergent.kernels.reference import Rows
 
@@ -77,6 +78,7 @@ def _threads(values: int) -> int:
 @cache
 def _gate():
     """Numba's own thread pool serves one caller at a time; OpenMP and TBB serve any number."""
+    numba.get_num_threads()  # starts the pool, which is what chooses the layer
     return Lock() if numba.threading_layer() == "workqueue" else nullcontext()
 
 

@@ -190,3 +190,111 @@ def lu_solve(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor) -> Tens
     identity = torch.eye(size, dtype=bias.dtype, device=bias.device)
     x = torch.linalg.solve(identity - matrix, right.transpose(1, 2).unsqueeze(-1)).squeeze(-1)  # [G, H, n]
     return x.transpose(1, 2)[batch, slot]
+
+
+# --- algebraic multigrid ---
+
+
+def aggregate(rows: Rows) -> Tensor:
+    """The aggregate of every node [N], numbered in the order of their first nodes; -1 for a node without neighbours.
+
+    Greedy (Vanek, Mandel, Brezina 1996): a node all of whose neighbours are free forms an aggregate with them; a node next to
+    such an aggregate joins it; what is then left joins a neighbour or forms aggregates among itself. Edges count both ways
+    when nodes join, so no aggregate crosses from one graph of a batch into another, and no node with a neighbour is left out.
+    """
+    pointer, column = rows.pointer.tolist(), rows.column.tolist()
+    neighbours = [[j for j in column[pointer[i] : pointer[i + 1]] if j != i] for i in range(len(pointer) - 1)]
+    out = [-1] * len(neighbours)
+    count = 0
+    for i, others in enumerate(neighbours):
+        if others and out[i] < 0 and all(out[j] < 0 for j in others):
+            for j in (i, *others):
+                out[j] = count
+            count += 1
+    first = out.copy()
+    for i, others in enumerate(neighbours):
+        for j in others:
+            if out[i] < 0:
+                out[i] = first[j]
+            if out[j] < 0:
+                out[j] = first[i]
+    for i, others in enumerate(neighbours):
+        if others and out[i] < 0:
+            joined = [out[j] for j in others if out[j] >= 0]
+            out[i] = joined[0] if joined else count
+            if not joined:
+                for j in others:
+                    out[j] = count
+                count += 1
+    for i, others in enumerate(neighbours):
+        for j in others:
+            out[j] = out[i] if out[j] < 0 else out[j]
+    numbers: dict[int, int] = {-1: -1}
+    for number in out:
+        numbers.setdefault(number, len(numbers) - 1)
+    return torch.tensor([numbers[number] for number in out], dtype=torch.long, device=rows.pointer.device)
+
+
+def _terms(rows: Rows, inner: Rows, groups: Rows | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The terms of sum over i in a group of (keep_i B_i + spread_i sum_j w_ij B_j): group, i, position (-1: keep), cell of B."""
+    nodes = len(rows.pointer) - 1
+    every = torch.arange(nodes, device=rows.pointer.device)
+    home = every
+    if groups is not None:
+        home = torch.full_like(every, -1).index_put((groups.column.long(),), row_of_position(groups))
+    node = torch.cat([every, row_of_position(rows)])
+    source = torch.cat([every, rows.column.long()])
+    position = torch.cat([torch.full_like(every, -1), torch.arange(len(rows.column), device=every.device)])
+    kept = home[node] >= 0
+    node, source, position = node[kept], source[kept], position[kept]
+    lengths = inner.pointer.diff()[source]
+    pick = torch.repeat_interleave(torch.arange(len(node), device=every.device), lengths)
+    offset = torch.arange(len(pick), device=every.device) - (lengths.cumsum(0) - lengths)[pick]
+    return home[node[pick]], node[pick], position[pick], inner.pointer.long()[source[pick]] + offset
+
+
+def reach(rows: Rows, inner: Rows, columns: int, groups: Rows | None = None) -> Rows:
+    """The pattern of (I + W) B, or of its rows added up over groups of nodes (pointer and members)."""
+    home, _, _, cell = _terms(rows, inner, groups)
+    flat = torch.unique(home * columns + inner.column.long()[cell])
+    count = len(rows.pointer) - 1 if groups is None else len(groups.pointer) - 1
+    pointer = torch.nn.functional.pad(torch.bincount(flat // max(columns, 1), minlength=count).cumsum(0), (1, 0))
+    kind = rows.column.dtype
+    return Rows(pointer.to(kind), (flat % max(columns, 1)).to(kind), None)
+
+
+def combine(
+    rows: Rows, weight: Tensor, keep: Tensor, spread: Tensor, inner: Rows, values: Tensor, out: Rows, columns: int,
+    groups: Rows | None = None,
+) -> Tensor:  # fmt: skip
+    """The values [cells, H] in float64 of keep * B + spread * (W B), added up over groups, in the pattern ``out``.
+
+    ``keep`` and ``spread`` [N, H] scale rows; ``weight`` is in the order of the rows.
+    """
+    home, node, position, cell = _terms(rows, inner, groups)
+    factor = keep.double()[node]
+    moved = position >= 0
+    factor[moved] = spread.double()[node[moved]] * weight.double()[position[moved]]
+    key, slot = torch.sort(row_of_position(out) * columns + out.column.long())
+    place = slot[torch.searchsorted(key, home * columns + inner.column.long()[cell])]
+    result = torch.zeros(len(out.column), weight.shape[1], dtype=torch.float64, device=weight.device)
+    return result.index_add_(0, place, factor * values.double()[cell])
+
+
+def relax(rows: Rows, weight: Tensor, inverse: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    """Two steps closer to D x = W x + b, where inverse = 1 / D and W has no diagonal; x may be overwritten.
+
+    Damped Jacobi here. The CPU's kernel makes a forward and a backward Gauss-Seidel sweep in each chunk of the rows, a better smoother
+    that only a sequential machine has for nothing.
+    """
+    for _ in range(2):
+        x = x + 0.7 * (inverse * propagate(rows, weight, x, bias) - x)
+    return x
+
+
+def restrict(rows: Rows, weight: Tensor, inverse: Tensor, r: Tensor, groups: Rows, omega: float) -> Tensor:
+    """The mean of (1 - omega) r + omega W D^-1 r over every group: the transpose of a smoothed prolongation."""
+    smooth = (1 - omega) * r + omega * propagate(rows, weight, inverse * r)
+    index = row_of_position(groups)
+    total = r.new_zeros(len(groups.pointer) - 1, r.shape[1]).index_add_(0, index, smooth[groups.column.long()])
+    return total / groups.pointer.diff().unsqueeze(1).to(r.dtype)

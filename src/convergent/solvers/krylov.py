@@ -15,11 +15,6 @@ def dot(graph: Graph, u: Tensor, v: Tensor) -> Tensor:
     return backend(u).segment_dot(u, v, graph.segments)
 
 
-def length(graph: Graph, u: Tensor) -> Tensor:
-    """The 2-norm of every graph and head, [G, H]."""
-    return dot(graph, u, u).sqrt()
-
-
 def apply(fixed: LinearMap, x: Tensor) -> Tensor:
     """(I - W) x."""
     return x - backend(x).propagate(fixed.graph.rows, fixed.weight, x)

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from convergent import ActivatedMap, Auto, ConvergenceError, Graph, LinearMap, Picard, Status, solve
+from problems import DOUBLE, random_batch, random_map, true_error
+
+
+def test_a_budget_that_runs_out_is_an_error_or_a_status() -> None:
+    fixed = random_map(random_batch([40, 3], 3, 0), gamma=0.99)
+    with pytest.raises(ConvergenceError, match=r"did not reach the tolerance: graph 0, head 0 \(contraction 0\.99.*max_iterations=5"):
+        solve(fixed, Picard(max_iterations=5))
+    solution = solve(fixed, Picard(max_iterations=5, throw=False))
+    assert not solution.converged.any()
+    assert (solution.status == Status.BUDGET).all()
+    assert solution.iterations == 5
+    assert (true_error(solution, fixed) <= solution.error_bound).all()
+
+
+def test_float32_below_its_rounding_is_reported_quickly() -> None:
+    fixed = random_map(random_batch([40], 3, 0), gamma=0.9, dtype=torch.float32)
+    with pytest.raises(ConvergenceError, match=r"as close as torch.float32 allows; ask for tol >= .*refine=True"):
+        solve(fixed, Picard(tol=1e-10))
+    solution = solve(fixed, Picard(tol=1e-10, throw=False))
+    assert (solution.status == Status.PRECISION).all()
+    assert solution.iterations < 1000
+    assert (true_error(solution, fixed) <= solution.error_bound).all()
+
+
+@pytest.mark.parametrize("kind", ["linear", "activated"])
+def test_refinement_reaches_it_anyway(kind: str) -> None:
+    fixed = random_map(random_batch([40], 3, 0), gamma=0.9, dtype=torch.float32)
+    if kind == "activated":
+        fixed = ActivatedMap(fixed.graph, fixed.weight, fixed.bias, "tanh")
+    solution = solve(fixed, Picard(tol=1e-10, refine=True))
+    assert solution.value.dtype == DOUBLE
+    assert (solution.error_bound <= 1e-10).all()
+    truth = solve(fixed.widened(), Picard(tol=1e-13)).value
+    assert (fixed.size(solution.value - truth) <= 1.01e-10).all()
+
+
+def test_float64_below_its_rounding_is_reported() -> None:
+    fixed = random_map(random_batch([40], 3, 0), gamma=0.9)
+    solution = solve(fixed, Auto(tol=1e-17, throw=False))
+    assert (solution.status == Status.PRECISION).all()
+    assert (solution.error_bound < 1e-12).all()
+
+
+def test_default_tolerance_is_relative_in_float32() -> None:
+    """An answer of size 1e4 cannot be held to 1e-6 in float32; the default does not ask for it, an explicit one does."""
+    fixed = random_map(random_batch([40], 3, 0), gamma=0.99, dtype=torch.float32)
+    large = fixed.with_bias(1e3 * fixed.bias.abs())
+    solution = solve(large)
+    assert (solution.error_bound <= 1e-6 + 1e-6 * large.size(solution.value)).all()
+    with pytest.raises(ConvergenceError, match=r"torch\.float32 allows"):
+        solve(large, Auto(tol=1e-6))
+
+
+def test_overflow_is_reported() -> None:
+    graph = Graph(torch.tensor([[0, 1], [1, 0]]), 2)
+    fixed = LinearMap(graph, torch.full((2, 1), 0.99), torch.full((2, 1), 3e38))
+    with pytest.raises(ConvergenceError, match="left the range of numbers"):
+        solve(fixed)
+
+
+def test_one_slow_graph_in_a_large_batch_is_solved_alone() -> None:
+    """Once the others are done, only the slow graph costs: its steps are counted for it alone."""
+    gammas = torch.full((60,), 0.1, dtype=DOUBLE)
+    gammas[17] = 0.999
+    graph = random_batch([10] * 60, 3, 4)
+    fixed = random_map(graph, heads=1, gamma=0.5)
+    weight = fixed.weight / 0.5 * gammas[graph.batch][graph.row.long()].unsqueeze(1)
+    fixed = LinearMap(graph, weight, fixed.bias)
+    solution = solve(fixed, Picard())
+    assert solution.converged.all()
+    others = torch.arange(60) != 17
+    assert solution.steps[17] > 1000
+    assert solution.steps[others].max() < 20
+    assert (true_error(solution, fixed) <= solution.error_bound).all()
+
+
+def test_an_explicit_tolerance_is_met_without_a_relative_part() -> None:
+    fixed = random_map(random_batch([50], 4, 0), gamma=0.9)
+    large = fixed.with_bias(1e4 * fixed.bias)
+    solution = solve(large, Picard(tol=1e-6))
+    assert (solution.error_bound <= 1e-6).all()
+    loose = solve(large, Picard(rtol=1e-6))
+    assert (loose.error_bound <= 1e-6 * large.size(loose.value)).all()
+    assert loose.iterations < solution.iterations
+
+
+def test_residual_is_the_norm_of_the_defect() -> None:
+    for dtype in (torch.float32, DOUBLE):
+        fixed = random_map(random_batch([30, 20], 4, 0), gamma=0.9, dtype=dtype)
+        solution = solve(fixed)
+        torch.testing.assert_close(solution.residual, fixed.size(fixed.defect(solution.value)))
+
+
+def test_the_choice_is_visible() -> None:
+    graph = random_batch([40, 30], 5, 0)
+    assert solve(random_map(graph, gamma=0.3)).method == "Picard"
+    assert "Picard" not in solve(random_map(graph, gamma=0.999)).method
+    assert "method='Picard'" in repr(solve(random_map(graph, gamma=0.3)))

@@ -1,0 +1,105 @@
+"""Examples run, what they print holds, and every block of Python in the pages runs, in order."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+
+
+def run(*arguments: str) -> str:
+    """A script in a process of its own, with warnings as errors; what it printed."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error", "COLUMNS": "100"}
+    # torch still scripts when PyTorch Geometric, forward mode or the compiler come in
+    environment["PYTHONWARNINGS"] += ",ignore::DeprecationWarning"
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def numbers(pattern: str, text: str) -> list[float]:
+    found = re.search(pattern, text)
+    assert found, f"{pattern} not in\n{text}"
+    return [float(group) for group in found.groups()]
+
+
+NUMBER = r"([-+.\de]+)"
+
+
+def test_gradients() -> None:
+    printed = run("examples/gradients.py")
+    losses = [float(loss) for loss in re.findall(rf"loss {NUMBER}", printed)]
+    assert losses[-1] < 1e-4 * losses[0]
+    assert numbers(rf"forward mode against finite differences: {NUMBER}", printed)[0] < 1e-6
+    curvature, finite = numbers(rf"curvature along a direction: {NUMBER}, by finite differences {NUMBER}", printed)
+    assert curvature == pytest.approx(finite, rel=1e-3)
+
+
+def test_pagerank() -> None:
+    certified, true = numbers(rf"certified {NUMBER}, true {NUMBER}", run("examples/pagerank.py"))
+    assert true <= certified <= 1e-9
+
+
+def test_custom_map() -> None:
+    gradient, finite = numbers(rf"gradient {NUMBER}, by finite differences {NUMBER}", run("examples/custom_map.py"))
+    assert gradient == pytest.approx(finite, rel=1e-5)
+
+
+def test_demo(tmp_path: Path) -> None:
+    printed = run("examples/demo.py", "--pores", "800", "--seed", "3", "--out", str(tmp_path))
+    for name in ("pressure.png", "sensitivity.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert page.count("data:image/png;base64,") == 2
+
+    def value(label: str) -> list[float]:
+        cell = rf"{re.escape(label)}\s*│\s*{NUMBER}"
+        return numbers(cell, printed)
+
+    assert value("certified bound on the error (tight)")[0] <= 1e-6
+    assert value("largest difference from scipy at 1e-13") <= value("certified: tight bound + leak")
+    assert value("sum of k dQ/dk over Q, which should be 1")[0] == pytest.approx(1, abs=1e-6)
+    pairs = re.findall(rf"dQ/dk, by finite differences\s*│\s*{NUMBER}, {NUMBER}", printed)
+    assert len(pairs) == 3
+    for adjoint, finite in pairs:
+        assert float(adjoint) == pytest.approx(float(finite), rel=1e-3)
+
+
+def test_demo_refuses_too_few_pores() -> None:
+    command = [sys.executable, "examples/demo.py", "--pores", "3"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=300)
+    assert done.returncode == 2
+    assert "--pores: expected 50 or more, but got 3" in done.stderr
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+def test_page(page: Path, tmp_path: Path) -> None:
+    """One namespace for each page; a failure names the line of the page."""
+    text = page.read_text(encoding="utf-8")
+    script = [
+        "\n" * text[: block.start(1)].count("\n") + block[1]
+        for block in re.finditer(r"```python\n(.*?)```", text, re.DOTALL)
+    ]
+    program = "\n".join(
+        ["import sys", "blocks = " + repr(script), "names = {'__name__': 'page'}"]
+        + [f"for block in blocks: exec(compile(block, {page.name!r}, 'exec'), names)"]
+    )
+    path = tmp_path / "page.py"
+    path.write_text(program, encoding="utf-8")
+    run(str(path))
+
+
+def test_pages_stand_in_the_menu() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in PAGES:
+        assert f": {page.name}" in menu
