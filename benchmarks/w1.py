@@ -32,7 +32,7 @@ class Pass(NamedTuple):
 
 def run(options: Options) -> Report:
     graphs, heads, rounds = (4, 8, 2) if options.quick else (64, 64, 15)
-    budget = options.budget(60.0)
+    budget = options.budget(30.0)
     settings = {"graphs": graphs, "heads": heads, "tol": TOL, "rounds": rounds, "budget": budget, "memory": METHOD}
     report = Report("w1", options.quick, options.seed, settings)
     for gamma in (0.5, 0.9):

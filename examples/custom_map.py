@@ -2,9 +2,8 @@
 
     x_i = max( b_i,  max over the edges e: i -> j of  c_e + g x_j )
 
-A node either stops, for b_i, or moves along one of its edges, for c_e and what the next node is worth, discounted by g. The map contracts
-by g in the max norm, because a maximum moves no further than the largest of its arguments. Solvers, certificates and gradients come with
-the base class.
+A node either stops, for b_i, or moves along one of its edges, for c_e and what the next node is worth, discounted by g.
+The map contracts by g in the max norm, because a maximum moves no further than the argument that moves most. Solvers, certificates and gradients come with the base class.
 
     python examples/custom_map.py
 """
@@ -163,9 +162,8 @@ def main() -> None:
         moved = reward.detach().clone()
         moved[probe] += side
         ends.append(float(solve(MaxPlusMap(graph, moved, bias, 0.9), Auto(tol=1e-10)).value.mean()))
-    print(
-        f"edge {probe}: gradient {float(reward.grad[probe]):.8e}, by finite differences {(ends[0] - ends[1]) / 2e-5:.8e}"
-    )
+    finite_difference = (ends[0] - ends[1]) / 2e-5
+    print(f"edge {probe}: gradient {float(reward.grad[probe]):.8e}, by finite differences {finite_difference:.8e}")
 
 
 if __name__ == "__main__":

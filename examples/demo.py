@@ -6,7 +6,8 @@ Each pore's pressure is the conductance-weighted mean of its neighbours', which 
 
     x_i = g sum_j (k_ij / sum_j k_ij) x_j      x_i = 1 on the face x = 0, x_i = 0 on the face x = 1
 
-with a leak 1 - g so small that it changes no pressure by more than a bound that is stated. scipy solves the same network as a check.
+with a leak 1 - g so small that it changes no pressure by more than a bound that is stated. scipy solves the network
+without the leak, as a check.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Flow:
 
 
 class Peer:
-    """The same network for scipy: a symmetric matrix over the free pores, conjugate gradients, Jacobi preconditioner."""
+    """The same network for scipy: a symmetric matrix over the free pores, conjugate gradients, Jacobi."""
 
     def __init__(self, network: PoreNetwork):
         self.network = network

@@ -192,8 +192,9 @@ PAGE = """<!doctype html>
   td + td {{ text-align: right; font-variant-numeric: tabular-nums; padding-left: 1rem; }}
 </style>
 <h1>The pressure in a pore network</h1>
-<p>Each pore's pressure is the conductance-weighted mean of its neighbours': the fixed point of a contracting map. The certificate
-bounds the error of every pore's pressure; the gradient of the total flow in all throats comes from one adjoint solve.</p>
+<p>Each pore's pressure is the conductance-weighted mean of its neighbours': the fixed point of a contracting map.
+The certificate bounds the error of every pore's pressure. The gradient of the total flow in the conductances of all
+throats comes from one adjoint solve.</p>
 {images}
 <div class="tables">
 {tables}

@@ -40,9 +40,8 @@ def main() -> None:
         loss.backward()
         optimizer.step()
     size = adjoints[-1].value.abs().sum()
-    print(
-        f"last adjoint: {adjoints[-1].method}, error in the 1-norm at most {float(adjoints[-1].error_bound / size):.1e} of its size"
-    )
+    bound = float(adjoints[-1].error_bound / size)
+    print(f"last adjoint: {adjoints[-1].method}, error in the 1-norm at most {bound:.1e} of its size")
 
     # Forward mode: how the fixed point moves when all logits move along one direction.
     direction = torch.randn(EDGES, 1, generator=generator, dtype=torch.float64)

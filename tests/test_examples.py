@@ -17,9 +17,9 @@ WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="u
 
 def run(*arguments: str) -> str:
     """A script in a process of its own, with warnings as errors; what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error", "COLUMNS": "100"}
-    # torch still scripts when PyTorch Geometric, forward mode or the compiler come in
-    environment["PYTHONWARNINGS"] += ",ignore::DeprecationWarning"
+    # torch still scripts, which is deprecated, when PyTorch Geometric, forward mode or the compiler come in
+    strict = {"PYTHONWARNINGS": "error,ignore::DeprecationWarning", "COLUMNS": "100"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **strict}
     command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -83,20 +83,12 @@ def test_demo_refuses_too_few_pores() -> None:
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
-def test_page(page: Path, tmp_path: Path) -> None:
-    """One namespace for each page; a failure names the line of the page."""
+def test_page(page: Path) -> None:
+    """One process and one namespace for each page; a failure names the line of the page."""
     text = page.read_text(encoding="utf-8")
-    script = [
-        "\n" * text[: block.start(1)].count("\n") + block[1]
-        for block in re.finditer(r"```python\n(.*?)```", text, re.DOTALL)
-    ]
-    program = "\n".join(
-        ["import sys", "blocks = " + repr(script), "names = {'__name__': 'page'}"]
-        + [f"for block in blocks: exec(compile(block, {page.name!r}, 'exec'), names)"]
-    )
-    path = tmp_path / "page.py"
-    path.write_text(program, encoding="utf-8")
-    run(str(path))
+    found = re.finditer(r"```python\n(.*?)```", text, re.DOTALL)
+    blocks = ["\n" * text[: block.start(1)].count("\n") + block[1] for block in found]
+    run("-c", f"names = {{}}\nfor block in {blocks!r}: exec(compile(block, {page.name!r}, 'exec'), names)")
 
 
 def test_pages_stand_in_the_menu() -> None:

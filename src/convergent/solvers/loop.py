@@ -191,9 +191,14 @@ class _State:
             lost = (self.status == Status.CONVERGED) & ~(self.bound <= self.allowed)
             self.status[lost] = Status.PRECISION
             self.residual = fixed.size(fixed.defect(value))
+        failed = self.status != Status.CONVERGED
+        if fixed.norm == "one" and not bool(torch.isfinite(self.bias_size).all()):
+            # an adjoint of a gradient that is not finite is not finite either, and no error: loss scalers probe for it
+            value = torch.where(fixed.graph.spread(torch.isfinite(self.bias_size)), value, torch.nan)
+            failed = failed & torch.isfinite(self.bias_size)
         used = used_methods(self.used, fixed.device)
         solution = Solution(value, self.residual, self.bound, self.status, self.steps, used)
-        if solver.throw and bool((self.status != Status.CONVERGED).any()):
+        if solver.throw and bool(failed.any()):
             raise ConvergenceError(_explain(solution, self.allowed, solver, fixed), solution)
         return solution
 
