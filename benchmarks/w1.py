@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +18,11 @@ from benchmarks.workloads import Workload, decision_processes
 
 TOL = 1e-6
 DENSE, INDEX_ADD, LINALG = "dense (paper)", "index_add", "torch.linalg.solve"
-TORCHDEQ = {"TorchDEQ fixed point": "fixed_point_iter", "TorchDEQ Anderson": "anderson"}
+TORCHDEQ: dict[str, tuple[str, float | None]] = {  # solver, and the ridge of Anderson where it is not its own
+    "TorchDEQ fixed point": ("fixed_point_iter", None),
+    "TorchDEQ Anderson": ("anderson", None),
+    "TorchDEQ Anderson, tuned": ("anderson", 1e-12),
+}
 
 
 class Pass(NamedTuple):
@@ -64,13 +67,13 @@ def compare(name: str, work: Workload, tol: float, rounds: int, budget: float) -
         DENSE: layers.dense_layer(work, tol),
     }
     # in float32 an iteration can end above the tolerance: nobody is asked for more than index_add can do
-    floor = errors(forward_backward(contestants[INDEX_ADD], work, cotangent), reference)["value"]
-    wanted = max(tol, 1.5 * floor)
-    for peer, solver in TORCHDEQ.items():
+    floor = errors(forward_backward(contestants[INDEX_ADD], work, cotangent), reference)
+    wanted = {name: max(tol, 1.5 * error) for name, error in floor.items()}
+    for peer, (solver, ridge) in TORCHDEQ.items():
         if reason := missing("torchdeq"):
             case.details[peer] = {"skipped": reason}
             continue
-        contestants[peer], case.details[peer] = calibrated_torchdeq(solver, work, cotangent, reference, wanted)
+        contestants[peer], case.details[peer] = calibrated_torchdeq(solver, ridge, work, cotangent, reference, wanted)
     candidates = {}
     for peer, layer in contestants.items():
         case.errors[peer] = errors(forward_backward(layer, work, cotangent), reference)
@@ -105,20 +108,28 @@ def errors(answer: Pass, reference: Pass) -> dict[str, float]:
 
 
 def calibrated_torchdeq(
-    solver: str, work: Workload, cotangent: Tensor, reference: Pass, wanted: float
+    solver: str,
+    ridge: float | None,
+    work: Workload,
+    cotangent: Tensor,
+    reference: Pass,
+    wanted: dict[str, float],
 ) -> tuple[layers.Layer, dict[str, Any]]:
-    def attempt(step: float) -> Pass:
-        return forward_backward(layers.torchdeq_layer(work, solver, step), work, cotangent)
+    """First the loosest step of the forward solve, with hardly a backward one, then that of the backward solve."""
+    scale = 10 * (1 - work.gamma) * math.sqrt(work.bias.numel())  # from a step that is looser than could do
 
-    start = 10 * wanted * (1 - work.gamma) * math.sqrt(work.bias.numel())  # looser than could do
-    error: Callable[[Pass], float] = lambda answer: errors(answer, reference)["value"]  # noqa: E731
-    found = calibrate(attempt, error, wanted, start, tries=8)
-    return layers.torchdeq_layer(work, solver, found.tol), {
-        "solver": solver,
-        "ridge": layers.RIDGE,
-        "wanted": wanted,
-        "step_tolerance": found.tol,
-    }
+    def attempt(forward: float, backward: float) -> dict[str, float]:
+        layer = layers.torchdeq_layer(work, solver, forward, ridge, backward)
+        return errors(forward_backward(layer, work, cotangent), reference)
+
+    value, gradient = wanted["value"], wanted["bias_gradient"]
+    ahead = calibrate(lambda tol: attempt(tol, math.inf), lambda error: error["value"], value, scale * value, tries=8)
+    start = scale * gradient * float(reference.bias.abs().max())
+    back = calibrate(
+        lambda tol: attempt(ahead.tol, tol), lambda error: error["bias_gradient"], gradient, start, tries=8
+    )
+    settings = {"solver": solver, "ridge": ridge, "step_tolerance": ahead.tol, "backward_step_tolerance": back.tol}
+    return layers.torchdeq_layer(work, solver, ahead.tol, ridge, back.tol), {**settings, "wanted": value}
 
 
 def forward_method(work: Workload, tol: float) -> dict[str, Any]:

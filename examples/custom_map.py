@@ -3,7 +3,8 @@
     x_i = max( b_i,  max over the edges e: i -> j of  c_e + g x_j )
 
 A node either stops, for b_i, or moves along one of its edges, for c_e and what the next node is worth, discounted by g.
-The map contracts by g in the max norm, because a maximum moves no further than the argument that moves most. Solvers, certificates and gradients come with the base class.
+The map contracts by g in the max norm, because a maximum moves no further than the argument that moves most.
+Solvers, certificates and gradients come with the base class.
 
     python examples/custom_map.py
 """

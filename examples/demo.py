@@ -112,9 +112,9 @@ class Report:
 
     def print(self, console: Console) -> None:
         for title, rows in self.sections:
-            table = Table(title=title, title_justify="left", title_style="bold", show_header=False, min_width=76)
-            table.add_column(ratio=3)
-            table.add_column(justify="right", ratio=2)
+            table = Table(title=title, title_justify="left", title_style="bold", show_header=False, min_width=78)
+            table.add_column()
+            table.add_column(justify="right")
             for row in rows:
                 table.add_row(*row)
             console.print(table)
@@ -169,16 +169,19 @@ class Pressure:
         return float(total.detach()), slope.numpy()
 
 
-def finite_differences(peer: Peer, flow: Flow, throats: list[int], start: NDArray[numpy.float64]) -> list[float]:
-    """dQ/dk of some throats by central differences, each from two solves by scipy."""
+def finite_differences(peer: Peer, throats: list[int], start: NDArray[numpy.float64]) -> list[float]:
+    """dQ/dk of some throats by central differences, each from two solves by scipy.
+
+    Under a unit pressure drop the flow equals the power lost in the throats, in which the pressure's error is squared.
+    """
     base, slopes = peer.network.conductance, []
     for throat in throats:
         ends = []
         for side in (1 + PROBE, 1 - PROBE):
             moved = base.copy()
             moved[throat] *= side
-            pressure = peer.solve(moved, 1e-13, start)
-            ends.append(float(flow.through_inlet(torch.from_numpy(moved), torch.from_numpy(pressure))))
+            drop = numpy.diff(peer.solve(moved, 1e-8, start)[peer.network.throats], axis=1).squeeze(1)
+            ends.append(float(moved @ drop**2))
         slopes.append((ends[0] - ends[1]) / (2 * PROBE * base[throat]))
     return slopes
 
@@ -244,9 +247,7 @@ def demonstrate(pores: int, seed: int, out: Path, console: Console) -> bool:
         share = network.conductance * slope / total
         ranked = numpy.argsort(share)[::-1]
         probes = [int(ranked[0]), int(ranked[len(ranked) // 100]), int(ranked[len(ranked) // 10])]
-        slopes, _ = stages.run(
-            "finite differences on three throats", finite_differences, peer, pressure.flow, probes, exact
-        )
+        slopes, _ = stages.run("finite differences on three throats", finite_differences, peer, probes, exact)
         adjoint = pressure.adjoints[-1]
         size = float(adjoint.value.abs().sum())
         report.section(
@@ -254,9 +255,9 @@ def demonstrate(pores: int, seed: int, out: Path, console: Console) -> bool:
             ("permeability (mean throat lengths^2)", f"{total / mean_length(network) ** 2:.4e}"),
             ("adjoint: method", adjoint.method),
             ("adjoint: iterations", f"{adjoint.iterations:,}"),
-            ("adjoint: certified error in the 1-norm, relative", f"{float(adjoint.error_bound) / size:.2e}"),
-            ("seconds of the adjoint with its certificate", f"{back:.2f}"),
-            ("all throats: largest |dQ/dk - (pressure drop)^2|", f"{abs(slope - drop**2).max():.2e}"),
+            ("adjoint: certified relative error (1-norm)", f"{float(adjoint.error_bound) / size:.2e}"),
+            ("adjoint: seconds, with its certificate", f"{back:.2f}"),
+            ("all throats: largest |dQ/dk - drop^2|", f"{abs(slope - drop**2).max():.2e}"),
             ("sum of k dQ/dk over Q, which should be 1", f"{share.sum():.8f}"),
             *(
                 (f"throat {throat}: dQ/dk, by finite differences", f"{slope[throat]:.6e}, {finite:.6e}")

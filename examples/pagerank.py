@@ -3,8 +3,8 @@
     python examples/pagerank.py
 
 The rank x = d P^T x + (1 - d)/N is a flow along the links: it contracts in the sum of absolute values, the norm in
-which ranks are probabilities. It is the adjoint of the map that averages over a page's links, y = d P y + b, so that map is
-built, and its transpose is solved.
+which ranks are probabilities. It is the adjoint of the map that averages over a page's links, y = d P y + b, so that
+map is built, and its transpose is solved.
 """
 
 from __future__ import annotations

@@ -95,12 +95,13 @@ LAYERS = {
     "linalg": layers.linalg_layer,
     "fixed point": lambda work: layers.torchdeq_layer(work, "fixed_point_iter", 1e-6),
     "anderson": lambda work: layers.torchdeq_layer(work, "anderson", 1e-6),
+    "anderson, tuned": lambda work: layers.torchdeq_layer(work, "anderson", 1e-6, 1e-12),
 }
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_and_their_gradients(name: str, small: Workload) -> None:
-    if name in ("fixed point", "anderson") and (reason := missing("torchdeq")):
+    if name in ("fixed point", "anderson", "anderson, tuned") and (reason := missing("torchdeq")):
         pytest.skip(reason)
     cotangent = torch.randn(small.bias.shape, generator=torch.Generator().manual_seed(0))
     reference = w1.forward_backward(layers.linalg_layer(small), small, cotangent, torch.float64)

@@ -11,13 +11,13 @@ def missing(package: str) -> str | None:
     return None if find_spec(package) else f"{package} is not installed"
 
 
-def torchdeq_solver(name: str, ridge: float) -> str:
-    """TorchDEQ's name of a solver.
+def torchdeq_solver(name: str, ridge: float | None) -> str:
+    """TorchDEQ's name of a solver: as it comes, or its Anderson with another ridge.
 
     Its Anderson adds 1e-4 to a Gram matrix of squared residuals, which far from that scale makes it an average of old
     steps. With a ``ridge`` below its residuals it is what it is meant to be, and orders of magnitude faster.
     """
-    if name != "anderson":
+    if ridge is None:
         return name
     from torchdeq.solver import register_solver
     from torchdeq.solver.anderson import anderson_solver

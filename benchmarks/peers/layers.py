@@ -14,7 +14,6 @@ from benchmarks.workloads import Workload
 from convergent import Auto, LinearMap, solve
 
 Layer = Callable[[Tensor, Tensor], Tensor]
-RIDGE = 1e-12  # of TorchDEQ's Anderson: the fastest in float32
 
 
 def convergent_layer(work: Workload, tol: float) -> Layer:
@@ -89,13 +88,21 @@ def index_add_layer(work: Workload, tol: float) -> Layer:
     return FixedPoint.apply
 
 
-def torchdeq_layer(work: Workload, solver: str, tol: float) -> Layer:
-    """TorchDEQ with its implicit gradient; both ways by the same solver, to the same 2-norm ``tol`` of a step."""
+def torchdeq_layer(
+    work: Workload, solver: str, tol: float, ridge: float | None = None, backward_tol: float | None = None
+) -> Layer:
+    """TorchDEQ with its implicit gradient, both ways by the same solver, to a 2-norm ``tol`` of the last step."""
     import torchdeq
 
     steps = steps_needed(work.gamma, 1e-7 * (1 - work.gamma))  # in float32 more would be wasted
-    solver = torchdeq_solver(solver, RIDGE)
-    limits = {"f_max_iter": steps, "b_max_iter": steps, "f_tol": tol, "b_tol": tol}
+    steps = 4 * steps if solver == "anderson" else steps  # which may be slower than plain steps
+    solver = torchdeq_solver(solver, ridge)
+    limits = {
+        "f_max_iter": steps,
+        "b_max_iter": steps,
+        "f_tol": tol,
+        "b_tol": tol if backward_tol is None else backward_tol,
+    }
     modes = {"f_stop_mode": "abs", "b_stop_mode": "abs", "ift": True}
     deq = torchdeq.get_deq(f_solver=solver, b_solver=solver, **limits, **modes)
     row, column = work.row, work.column

@@ -57,7 +57,7 @@ class System:
 
 
 Solve = Callable[[float, int], np.ndarray]
-RIDGE = 1e-20  # of TorchDEQ's Anderson, below the square of any residual here
+RIDGE = 1e-20  # of TorchDEQ's Anderson, below the square of any residual here: with its own it does not get there
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Peer:
         return solve(tol, steps)
 
 
-def torchdeq_fixed_point(name: str) -> Callable[[System], Solve]:
+def torchdeq_fixed_point(name: str, ridge: float | None = None) -> Callable[[System], Solve]:
     def make(system: System) -> Solve:
         import torchdeq
 
@@ -89,7 +89,7 @@ def torchdeq_fixed_point(name: str) -> Callable[[System], Solve]:
 
         def solve(tol: float, steps: int) -> np.ndarray:
             deq = torchdeq.get_deq(
-                f_solver=torchdeq_solver(name, RIDGE), f_max_iter=steps, f_tol=tol, f_stop_mode="abs"
+                f_solver=torchdeq_solver(name, ridge), f_max_iter=steps, f_tol=tol, f_stop_mode="abs"
             ).eval()
             with torch.no_grad():
                 return deq(operator, torch.zeros_like(bias).unsqueeze(0))[0][-1][0].numpy()
@@ -154,7 +154,7 @@ def pyamg_solver(kind: str) -> Callable[[System], Solve]:
 
 PEERS = {
     "TorchDEQ fixed point": Peer("torchdeq", torchdeq_fixed_point("fixed_point_iter")),
-    "TorchDEQ Anderson": Peer("torchdeq", torchdeq_fixed_point("anderson")),
+    "TorchDEQ Anderson": Peer("torchdeq", torchdeq_fixed_point("anderson", RIDGE)),
     "torchsparsegradutils BiCGStab": Peer("torchsparsegradutils", torchsparsegradutils_bicgstab),
     "scipy BiCGStab": Peer("scipy", scipy_bicgstab),
     "scipy spsolve": Peer("scipy", scipy_spsolve, iterative=False, fills=True),

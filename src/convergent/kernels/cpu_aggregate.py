@@ -17,6 +17,8 @@ from convergent.kernels.cpu_rows import CHUNKS, cut, kernel, team
 from convergent.kernels.lanes import at, fma, load_some, prefetch, splat, store_some, take, width
 from convergent.kernels.reference import Rows
 
+NEAR = 16  # the prefetch distance of what lies in cache, where a prefetch costs more than it saves
+
 # --- structure ---
 
 
@@ -165,6 +167,7 @@ def combine_team(threads, lanes, counter, args):
 def relax_worker(lanes, counter, pointer, column, weight, inverse, bias, x, backward, chunks, ahead, y):
     """A Gauss-Seidel sweep from x to y in every chunk; what lies outside the chunk is read from x."""
     rows, heads, top = len(pointer) - 1, x.shape[1], len(column) - 1
+    far = ahead > NEAR
     chunk = take(counter)
     while chunk < chunks:
         first = cut(pointer, 0, rows, chunk, chunks)
@@ -179,7 +182,8 @@ def relax_worker(lanes, counter, pointer, column, weight, inverse, bias, x, back
                 count = heads - head
                 total = load_some(lanes, bias, row * heads + head, count)
                 for position in range(begin, end):
-                    prefetch(x, at(column, max(0, min(position + coming, top))) * heads + head)
+                    if far:
+                        prefetch(x, at(column, max(0, min(position + coming, top))) * heads + head)
                     source = at(column, position)
                     factor = load_some(lanes, weight, position * heads + head, count)
                     if source >= first and source < last:
@@ -200,6 +204,7 @@ def relax_team(threads, lanes, counter, args):
 @kernel
 def restrict_worker(lanes, counter, group_pointer, member, pointer, column, weight, inverse, r, omega, ahead, out):
     groups, heads, top = len(group_pointer) - 1, r.shape[1], len(column) - 1
+    far = ahead > NEAR
     chunk = take(counter)
     while chunk < CHUNKS:
         for group in range(groups * chunk // CHUNKS, groups * (chunk + 1) // CHUNKS):
@@ -212,7 +217,8 @@ def restrict_worker(lanes, counter, group_pointer, member, pointer, column, weig
                     kept = kept + load_some(lanes, r, node * heads + head, count)
                     if omega > 0:
                         for position in range(at(pointer, node), at(pointer, node + 1)):
-                            prefetch(r, at(column, min(position + ahead, top)) * heads + head)
+                            if far:
+                                prefetch(r, at(column, min(position + ahead, top)) * heads + head)
                             source = at(column, position) * heads + head
                             factor = load_some(lanes, weight, position * heads + head, count)
                             factor = factor * load_some(lanes, inverse, source, count)
