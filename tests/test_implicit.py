@@ -120,6 +120,18 @@ def test_transforms_of_torch_func() -> None:
     torch.testing.assert_close(gradient, expected)
 
 
+def test_a_transform_may_be_the_first_to_need_the_transpose() -> None:
+    graph = random_batch([9], 2, 1)
+    logits = torch.randn(graph.num_edges, 1, dtype=DOUBLE)
+
+    def total(bias):
+        return solve(LinearMap(graph, weights.softmax(graph, logits, 0.9), bias), Auto(tol=1e-10)).value.sum()
+
+    bias = torch.zeros(9, 1, dtype=DOUBLE)
+    gradient = torch.func.grad(total)(bias)
+    torch.testing.assert_close(torch.autograd.grad(total(bias.requires_grad_()), bias)[0], gradient)
+
+
 def test_one_step_is_the_gradient_of_one_application() -> None:
     logits, bias = inputs()
     weight = weights.signed(GRAPH, logits, 0.8)
@@ -150,6 +162,23 @@ def test_adjoint_has_a_certificate_in_the_one_norm() -> None:
     error = adjoint.size(torch.from_numpy((found.numpy() - exact(adjoint)).astype("float64")))  # sums over the nodes
     assert (error <= seen[0].error_bound).all()
     assert (seen[0].error_bound <= 1e-7 * adjoint.size(found)).all()
+    assert seen[0].converged.all()
+
+
+def test_a_tight_forward_solve_has_a_tight_adjoint() -> None:
+    """A line with a leak of 1e-12: 1 / (1 - c) certifies nothing, neither forward nor backward."""
+    forward = torch.stack([torch.arange(99), torch.arange(1, 100)])
+    graph = Graph(torch.cat([forward, forward.flip(0)], 1), 100)
+    share = (1 - 1e-12) / graph.out_degree.to(DOUBLE)[graph.row.long()].unsqueeze(1)
+    share[(graph.row == 0) | (graph.row == 99)] = 0
+    bias = torch.zeros(100, 1, dtype=DOUBLE)
+    bias[0] = 1
+    seen: list[Solution] = []
+    solution = solve(
+        LinearMap(graph, share.requires_grad_(), bias), Auto(tol=1e-7, certify="tight"), gradient=Implicit(None, seen.append)
+    )
+    solution.value.sum().backward()
+    assert solution.error_bound.item() <= 1e-7
     assert seen[0].converged.all()
 
 

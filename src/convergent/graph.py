@@ -116,7 +116,8 @@ class Graph:
     def transpose(self) -> Graph:
         """The same graph with every edge read the other way; its transpose is this graph again."""
         if self._transpose is None:
-            rows = _index(self.column, self.row, self.num_nodes)
+            with torch._C._DisableFuncTorch():  # structure is no part of a transform of torch.func that may be under way
+                rows = _index(self.column, self.row, self.num_nodes)
             other = FLOWS[1 - FLOWS.index(self.flow)]
             turned = Graph._assemble(self.num_nodes, other, self.column, self.row, rows, self.segments)
             turned._transpose, self._transpose = self, turned

@@ -22,7 +22,6 @@ from torch import Tensor
 from convergent.graph import Graph, traced
 from convergent.maps import FixedPointMap
 from convergent.solvers import Picard, Solution, Solver, decoded, run
-from convergent.solvers.solution import METHODS
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Unrolled:
 
 def relative(solver: Solver) -> Solver:
     """The solver of an adjoint: gradients have no scale of their own, so the tolerance is relative to their size."""
-    return dataclasses.replace(solver, tol=0.0, rtol=max(solver.tolerances(torch.float64)), certify="plain", refine=False)
+    return dataclasses.replace(solver, tol=0.0, rtol=max(solver.tolerances(torch.float64)), refine=False)
 
 
 @dataclass(frozen=True)
@@ -194,15 +193,15 @@ def _(
     parameters: list[Tensor],
     x0: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    dtype = torch.float64 if decoded(solver).refine else parameters[-1].dtype
-    graphs = contraction.shape[0]
+    dtype = torch.float64 if decoded(solver).refine else parameters[0].dtype
+    nodes, (graphs, heads) = graph[3].shape[0] - 1, contraction.shape
     return (
-        torch.empty_like(parameters[-1], dtype=dtype),
+        contraction.new_empty(nodes, heads, dtype=dtype),
         torch.empty_like(contraction),
         torch.empty_like(contraction),
         torch.empty_like(contraction, dtype=torch.int8),
         contraction.new_empty(graphs, dtype=torch.long),
-        contraction.new_empty(len(METHODS), dtype=torch.bool),
+        contraction.new_empty(len(Solver.methods), dtype=torch.bool),
     )
 
 

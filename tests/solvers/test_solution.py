@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from convergent import Solution, Status, solve
-from convergent.solvers.solution import METHODS, used_methods
+from convergent.solvers.solution import used_methods
 from problems import random_batch, random_map
 
 
@@ -23,5 +23,4 @@ def test_a_graph_has_converged_when_all_its_heads_have() -> None:
     solution = Solution(empty, empty, empty, status, steps, used_methods({"GMRES", "Picard"}, status.device))
     assert solution.converged.tolist() == [True, False]
     assert solution.iterations == 9
-    assert solution.method == "Picard + GMRES"
-    assert set(METHODS) >= {"Picard", "Anderson", "BiCGStab", "GMRES", "Direct"}
+    assert set(solution.method.split(" + ")) == {"Picard", "GMRES"}

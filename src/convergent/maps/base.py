@@ -42,7 +42,7 @@ class FixedPointMap(ABC):
 
     @abstractmethod
     def parameters(self) -> tuple[Tensor, ...]:
-        """The tensors T depends on and gradients flow to; the first is per edge or per node and carries heads last."""
+        """The tensors T depends on and gradients flow to, all of one dtype, heads last."""
 
     @abstractmethod
     def restrict(self, subset: Subset, keep: Tensor) -> Self:
@@ -85,6 +85,10 @@ class FixedPointMap(ABC):
     @abstractmethod
     def pushforward(self, x: Tensor, tangents: tuple[Tensor | None, ...]) -> Tensor:
         """The change of T(x) when the parameters move along ``tangents``, differentiable."""
+
+    def magnitude(self) -> Tensor:
+        """The size of what T adds to a product, [G, H]: rounding is measured by it."""
+        return self.size(self.at_zero())
 
     def settings(self) -> str:
         """What else the map needs, as one string."""

@@ -42,6 +42,9 @@ class WeightedMap(FixedPointMap):
     def at_zero(self) -> Tensor:
         return ACTIVATIONS[self.activation].function(self.bias)
 
+    def magnitude(self) -> Tensor:
+        return self.size(self.bias)
+
     def defect(self, x: Tensor) -> Tensor:
         return backend(x).defect(self.graph.rows, self.weight, self.bias, x, self.activation)
 

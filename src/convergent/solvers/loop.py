@@ -76,7 +76,7 @@ class _State:
         residual = size if x0 is None else fixed.size(defect)
         factor = amplification(fixed, solver.certify)
         inputs = (x0, *fixed.parameters())
-        bias_size = fixed.size(fixed.parameters()[-1]) if not fixed.linear else size
+        bias_size = size if fixed.linear else fixed.magnitude()
         absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
         state = cls(solver, fixed, x0, inputs, absolute, relative, factor, bias_size, [], defect, residual)
         state.status = torch.full_like(residual, Status.BUDGET, dtype=torch.int8)

@@ -8,6 +8,8 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from convergent.solvers.solver import Solver
+
 
 class Status(IntEnum):
     """How one graph and head ended."""
@@ -16,9 +18,6 @@ class Status(IntEnum):
     PRECISION = 1  # as exact as the dtype allows, which is not enough for the tolerance
     BUDGET = 2  # max_iterations ran out
     OVERFLOW = 3  # the answer is too large for the dtype
-
-
-METHODS = ("Picard", "Deflated", "Anderson", "BiCGStab", "GMRES", "Direct", "Multigrid", "Unrolled")
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +53,8 @@ class Solution:
 
     @property
     def method(self) -> str:
-        """The method or, in their order of appearance in ``METHODS``, the methods that found the value."""
-        return " + ".join(name for name, used in zip(METHODS, self.used.tolist(), strict=True) if used) or "none"
+        """The method or, all of them together, the methods that found the value."""
+        return " + ".join(name for name, used in zip(Solver.methods, self.used.tolist(), strict=True) if used) or "none"
 
     def tensors(self) -> tuple[Tensor, ...]:
         return self.value, self.residual, self.error_bound, self.status, self.steps, self.used
@@ -68,4 +67,4 @@ class Solution:
 
 
 def used_methods(names: set[str], device: torch.device) -> Tensor:
-    return torch.tensor([name in names for name in METHODS], device=device)
+    return torch.tensor([name in names for name in Solver.methods], device=device)
