@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,10 +20,10 @@ from benchmarks.workloads import Workload, decision_processes
 
 TOL = 1e-6
 DENSE, INDEX_ADD, LINALG = "dense (paper)", "index_add", "torch.linalg.solve"
-TORCHDEQ: dict[str, tuple[str, float | None]] = {  # solver, and the ridge of Anderson where it is not its own
-    "TorchDEQ fixed point": ("fixed_point_iter", None),
-    "TorchDEQ Anderson": ("anderson", None),
-    "TorchDEQ Anderson, tuned": ("anderson", 1e-12),
+TORCHDEQ = {  # to start from; Anderson with its own ridge and with the one that is fastest in float32
+    "TorchDEQ fixed point": layers.DEQ("fixed_point_iter", math.inf, math.inf),
+    "TorchDEQ Anderson": layers.DEQ("anderson", math.inf, math.inf),
+    "TorchDEQ Anderson, tuned": layers.DEQ("anderson", math.inf, math.inf, ridge=1e-12),
 }
 
 
@@ -69,11 +71,13 @@ def compare(name: str, work: Workload, tol: float, rounds: int, budget: float) -
     # in float32 an iteration can end above the tolerance: nobody is asked for more than index_add can do
     floor = errors(forward_backward(contestants[INDEX_ADD], work, cotangent), reference)
     wanted = {name: max(tol, 1.5 * error) for name, error in floor.items()}
-    for peer, (solver, ridge) in TORCHDEQ.items():
+    for peer, start in TORCHDEQ.items():
         if reason := missing("torchdeq"):
             case.details[peer] = {"skipped": reason}
             continue
-        contestants[peer], case.details[peer] = calibrated_torchdeq(solver, ridge, work, cotangent, reference, wanted)
+        settings = calibrated_torchdeq(start, work, cotangent, reference, wanted)
+        contestants[peer] = layers.torchdeq_layer(work, settings)
+        case.details[peer] = {**asdict(settings), "wanted": wanted["value"]}
     candidates = {}
     for peer, layer in contestants.items():
         case.errors[peer] = errors(forward_backward(layer, work, cotangent), reference)
@@ -108,28 +112,29 @@ def errors(answer: Pass, reference: Pass) -> dict[str, float]:
 
 
 def calibrated_torchdeq(
-    solver: str,
-    ridge: float | None,
-    work: Workload,
-    cotangent: Tensor,
-    reference: Pass,
-    wanted: dict[str, float],
-) -> tuple[layers.Layer, dict[str, Any]]:
-    """First the loosest step of the forward solve, with hardly a backward one, then that of the backward solve."""
+    start: layers.DEQ, work: Workload, cotangent: Tensor, reference: Pass, wanted: dict[str, float]
+) -> layers.DEQ:
+    """The fewest steps and loosest tolerances, first of the forward, then of the backward solve, that will do."""
     scale = 10 * (1 - work.gamma) * math.sqrt(work.bias.numel())  # from a step that is looser than could do
-
-    def attempt(forward: float, backward: float) -> dict[str, float]:
-        layer = layers.torchdeq_layer(work, solver, forward, ridge, backward)
-        return errors(forward_backward(layer, work, cotangent), reference)
-
     value, gradient = wanted["value"], wanted["bias_gradient"]
-    ahead = calibrate(lambda tol: attempt(tol, math.inf), lambda error: error["value"], value, scale * value, tries=8)
-    start = scale * gradient * float(reference.bias.abs().max())
-    back = calibrate(
-        lambda tol: attempt(ahead.tol, tol), lambda error: error["bias_gradient"], gradient, start, tries=8
-    )
-    settings = {"solver": solver, "ridge": ridge, "step_tolerance": ahead.tol, "backward_step_tolerance": back.tol}
-    return layers.torchdeq_layer(work, solver, ahead.tol, ridge, back.tol), {**settings, "wanted": value}
+    size = float(reference.bias.abs().max())
+
+    def attempt(settings: layers.DEQ) -> dict[str, float]:
+        return errors(forward_backward(layers.torchdeq_layer(work, settings), work, cotangent), reference)
+
+    def calibrated(vary: Callable[[float], layers.DEQ], error: str, first: float) -> tuple[layers.DEQ, bool]:
+        found = calibrate(lambda tol: attempt(vary(tol)), lambda reached: reached[error], wanted[error], first, tries=8)
+        return vary(found.tol), found.reached
+
+    for patience in (1, 2, 4):
+        patient = replace(start, patience=patience)
+        settings, ahead = calibrated(lambda tol, base=patient: replace(base, tol=tol), "value", scale * value)
+        both, back = calibrated(
+            lambda tol, base=settings: replace(base, backward_tol=tol), "bias_gradient", scale * gradient * size
+        )
+        if ahead and back:
+            break
+    return both
 
 
 def forward_method(work: Workload, tol: float) -> dict[str, Any]:

@@ -93,9 +93,9 @@ LAYERS = {
     "dense": layers.dense_layer,
     "index_add": lambda work: layers.index_add_layer(work, 1e-6),
     "linalg": layers.linalg_layer,
-    "fixed point": lambda work: layers.torchdeq_layer(work, "fixed_point_iter", 1e-6),
-    "anderson": lambda work: layers.torchdeq_layer(work, "anderson", 1e-6),
-    "anderson, tuned": lambda work: layers.torchdeq_layer(work, "anderson", 1e-6, 1e-12),
+    "fixed point": lambda work: layers.torchdeq_layer(work, layers.DEQ("fixed_point_iter", 1e-6, 1e-6)),
+    "anderson": lambda work: layers.torchdeq_layer(work, layers.DEQ("anderson", 1e-6, 1e-6, patience=4)),
+    "anderson, tuned": lambda work: layers.torchdeq_layer(work, layers.DEQ("anderson", 1e-6, 1e-6, ridge=1e-12)),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -88,23 +89,26 @@ def index_add_layer(work: Workload, tol: float) -> Layer:
     return FixedPoint.apply
 
 
-def torchdeq_layer(
-    work: Workload, solver: str, tol: float, ridge: float | None = None, backward_tol: float | None = None
-) -> Layer:
-    """TorchDEQ with its implicit gradient, both ways by the same solver, to a 2-norm ``tol`` of the last step."""
+@dataclass(frozen=True)
+class DEQ:
+    """Settings of TorchDEQ, the same solver both ways; tolerances are 2-norms of the last step."""
+
+    solver: str
+    tol: float
+    backward_tol: float
+    ridge: float | None = None  # of Anderson; None: its own
+    patience: int = 1  # times the steps that plain iteration needs to the end of float32
+
+
+def torchdeq_layer(work: Workload, settings: DEQ) -> Layer:
+    """TorchDEQ with its implicit gradient."""
     import torchdeq
 
-    steps = steps_needed(work.gamma, 1e-7 * (1 - work.gamma))  # in float32 more would be wasted
-    steps = 4 * steps if solver == "anderson" else steps  # which may be slower than plain steps
-    solver = torchdeq_solver(solver, ridge)
-    limits = {
-        "f_max_iter": steps,
-        "b_max_iter": steps,
-        "f_tol": tol,
-        "b_tol": tol if backward_tol is None else backward_tol,
-    }
-    modes = {"f_stop_mode": "abs", "b_stop_mode": "abs", "ift": True}
-    deq = torchdeq.get_deq(f_solver=solver, b_solver=solver, **limits, **modes)
+    steps = settings.patience * steps_needed(work.gamma, 1e-7 * (1 - work.gamma))
+    solver = torchdeq_solver(settings.solver, settings.ridge)
+    forward = {"f_solver": solver, "f_max_iter": steps, "f_tol": settings.tol, "f_stop_mode": "abs"}
+    backward = {"b_solver": solver, "b_max_iter": steps, "b_tol": settings.backward_tol, "b_stop_mode": "abs"}
+    deq = torchdeq.get_deq(**forward, **backward, ift=True)
     row, column = work.row, work.column
 
     def layer(weight: Tensor, bias: Tensor) -> Tensor:

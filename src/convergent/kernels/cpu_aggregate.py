@@ -164,19 +164,19 @@ def combine_team(threads, lanes, counter, args):
 
 
 @kernel
-def relax_worker(lanes, counter, pointer, column, weight, inverse, bias, x, backward, chunks, ahead, y):
-    """A Gauss-Seidel sweep from x to y in every chunk; what lies outside the chunk is read from x."""
+def relax_worker(lanes, counter, pointer, column, weight, inverse, scaled, bias, x, backward, chunks, ahead, y):
+    """A Gauss-Seidel sweep from x to y in every chunk: what the sweep has passed is read from y, all else from x."""
     rows, heads, top = len(pointer) - 1, x.shape[1], len(column) - 1
     far = ahead > NEAR
     chunk = take(counter)
     while chunk < chunks:
         first = cut(pointer, 0, rows, chunk, chunks)
         last = rows if chunk == chunks - 1 else cut(pointer, 0, rows, chunk + 1, chunks)
-        y[first:last] = x[first:last]
         for turn in range(first, last):
-            row, coming = turn, ahead
+            row, low, high, coming = turn, first, turn, ahead
             if backward:
-                row, coming = first + last - 1 - turn, -ahead
+                row = first + last - 1 - turn
+                low, high, coming = row + 1, last, -ahead
             begin, end = at(pointer, row), at(pointer, row + 1)
             for head in range(0, heads, width(lanes)):
                 count = heads - head
@@ -186,12 +186,13 @@ def relax_worker(lanes, counter, pointer, column, weight, inverse, bias, x, back
                         prefetch(x, at(column, max(0, min(position + coming, top))) * heads + head)
                     source = at(column, position)
                     factor = load_some(lanes, weight, position * heads + head, count)
-                    if source >= first and source < last:
+                    if source >= low and source < high:
                         total = fma(factor, load_some(lanes, y, source * heads + head, count), total)
                     else:
                         total = fma(factor, load_some(lanes, x, source * heads + head, count), total)
-                value = total * load_some(lanes, inverse, row * heads + head, count)
-                store_some(lanes, y, row * heads + head, value, count)
+                if scaled:
+                    total = total * load_some(lanes, inverse, row * heads + head, count)
+                store_some(lanes, y, row * heads + head, total, count)
         chunk = take(counter)
 
 
@@ -202,7 +203,7 @@ def relax_team(threads, lanes, counter, args):
 
 
 @kernel
-def restrict_worker(lanes, counter, group_pointer, member, pointer, column, weight, inverse, r, omega, ahead, out):
+def restrict_worker(lanes, counter, group_pointer, member, pointer, column, weight, inverse, scaled, r, omega, ahead, out):
     groups, heads, top = len(group_pointer) - 1, r.shape[1], len(column) - 1
     far = ahead > NEAR
     chunk = take(counter)
@@ -221,7 +222,8 @@ def restrict_worker(lanes, counter, group_pointer, member, pointer, column, weig
                                 prefetch(r, at(column, min(position + ahead, top)) * heads + head)
                             source = at(column, position) * heads + head
                             factor = load_some(lanes, weight, position * heads + head, count)
-                            factor = factor * load_some(lanes, inverse, source, count)
+                            if scaled:
+                                factor = factor * load_some(lanes, inverse, source, count)
                             total = fma(factor, load_some(lanes, r, source, count), total)
                 whole = r.dtype.type(1)
                 share = splat(lanes, whole / r.dtype.type(end - begin))
@@ -285,13 +287,18 @@ def combine(
     return result
 
 
-def relax(rows: Rows, weight: Tensor, inverse: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+def _scale(inverse: Tensor | None, stand_in: Tensor) -> tuple[np.ndarray, bool]:
+    return _door()._array(stand_in if inverse is None else inverse), inverse is not None
+
+
+def relax(rows: Rows, weight: Tensor, inverse: Tensor | None, bias: Tensor, x: Tensor) -> Tensor:
     cpu = _door()
     if not x.numel():
         return x
     source, spare = cpu._array(x), np.empty(x.shape, cpu._array(x).dtype)
     chunks = 1 if weight.numel() < cpu.SERIAL else CHUNKS  # never by the number of threads, which must not change a result
-    operator = [cpu._array(part) for part in (rows.pointer, rows.column, weight, inverse, bias)]
+    operator = [cpu._array(part) for part in (rows.pointer, rows.column, weight)]
+    operator += [*_scale(inverse, x), cpu._array(bias)]
     lanes, ahead = cpu._streaming(x.shape[1], x.dtype), cpu._ahead(x)
     for backward, old, new in ((False, source, spare), (True, spare, source)):
         args = (*operator, old, backward, chunks, ahead, new)
@@ -299,12 +306,12 @@ def relax(rows: Rows, weight: Tensor, inverse: Tensor, bias: Tensor, x: Tensor) 
     return torch.from_numpy(source)
 
 
-def restrict(rows: Rows, weight: Tensor, inverse: Tensor, r: Tensor, groups: Rows, omega: float) -> Tensor:
+def restrict(rows: Rows, weight: Tensor, inverse: Tensor | None, r: Tensor, groups: Rows, omega: float) -> Tensor:
     cpu = _door()
     out = torch.empty(len(groups.pointer) - 1, r.shape[1], dtype=r.dtype)
     if out.numel():
         structure = [cpu._array(part) for part in (groups.pointer, groups.column, rows.pointer, rows.column)]
         number = np.float32 if r.dtype == torch.float32 else np.float64
-        args = (*structure, cpu._array(weight), cpu._array(inverse), cpu._array(r), number(omega), cpu._ahead(r), out.numpy())
+        args = (*structure, cpu._array(weight), *_scale(inverse, r), cpu._array(r), number(omega), cpu._ahead(r), out.numpy())
         cpu._run("restrict", sys.modules[__name__], cpu._streaming(r.shape[1], r.dtype), weight.numel(), args)
     return out

@@ -281,20 +281,21 @@ def combine(
     return result.index_add_(0, place, factor * values.double()[cell])
 
 
-def relax(rows: Rows, weight: Tensor, inverse: Tensor, bias: Tensor, x: Tensor) -> Tensor:
-    """Two steps closer to D x = W x + b, where inverse = 1 / D and W has no diagonal; x may be overwritten.
+def relax(rows: Rows, weight: Tensor, inverse: Tensor | None, bias: Tensor, x: Tensor) -> Tensor:
+    """Two steps closer to D x = W x + b, where inverse = 1 / D (None: D = I) and W has no diagonal; x may be overwritten.
 
     Damped Jacobi here. The CPU's kernel makes a forward and a backward Gauss-Seidel sweep in each chunk of the rows, a better smoother
     that only a sequential machine has for nothing.
     """
     for _ in range(2):
-        x = x + 0.7 * (inverse * propagate(rows, weight, x, bias) - x)
+        moved = propagate(rows, weight, x, bias)
+        x = x + 0.7 * ((moved if inverse is None else inverse * moved) - x)
     return x
 
 
-def restrict(rows: Rows, weight: Tensor, inverse: Tensor, r: Tensor, groups: Rows, omega: float) -> Tensor:
+def restrict(rows: Rows, weight: Tensor, inverse: Tensor | None, r: Tensor, groups: Rows, omega: float) -> Tensor:
     """The mean of (1 - omega) r + omega W D^-1 r over every group: the transpose of a smoothed prolongation."""
-    smooth = (1 - omega) * r + omega * propagate(rows, weight, inverse * r)
+    smooth = (1 - omega) * r + omega * propagate(rows, weight, r if inverse is None else inverse * r)
     index = row_of_position(groups)
     total = r.new_zeros(len(groups.pointer) - 1, r.shape[1]).index_add_(0, index, smooth[groups.column.long()])
     return total / groups.pointer.diff().unsqueeze(1).to(r.dtype)

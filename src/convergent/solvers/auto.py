@@ -37,4 +37,4 @@ def _(fixed: LinearMap, picard_steps: float) -> list[Solver]:
         return [Picard()]
     if fixed.graph.largest <= DENSE_NODES:
         return [Deflated(), Direct(), Picard()]
-    return [Deflated(), Multigrid(), BiCGStab(), Picard()]
+    return [Deflated(trial=16), Multigrid(), BiCGStab(), Picard()]

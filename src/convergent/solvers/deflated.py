@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from convergent.errors import expect
 from convergent.kernels import backend
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.solvers.solver import Burst, Solver
@@ -17,10 +18,19 @@ class Deflated(Solver):
 
     On graphs that mix fast the constant is the one slow part of the error, and without it the iteration converges at the rate of
     the second eigenvalue, whatever the contraction. A lane that does worse than Picard is certain to do becomes plain Picard.
+    After ``trial`` steps the rate is looked at, and a method that is faster at slow smooth error takes over where there is one.
     """
 
+    trial: int = 96
+
     only_linear = True
-    patience = 48
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        expect(isinstance(self.trial, int) and self.trial >= 1, "trial", "a whole number, 1 or more", repr(self.trial))
+
+    def patience(self) -> int | None:
+        return self.trial
 
     def burst(self, fixed: FixedPointMap, start: Tensor | None, goal: Tensor, limit: int) -> Burst:
         assert isinstance(fixed, LinearMap)

@@ -24,6 +24,7 @@ from convergent.solvers.solution import Solution, Status, used_methods
 from convergent.solvers.solver import Burst, Solver
 
 SAFETY = 0.8  # aim below the tolerance, so that rounding does not cost another burst
+SLOW = 4  # a method on trial hands over where it needs more than so many times its trial
 WORK = 4e9  # weights read in one burst at most, so that an interrupt is heard within seconds
 
 
@@ -67,6 +68,7 @@ class _State:
     steps: Tensor = field(init=False)  # [G]
     used: set[str] = field(default_factory=set)
     stage: int = 0
+    expected: float = 0.0  # steps the present method still needs at the rate it has shown
 
     @classmethod
     def begin(cls, solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> _State:
@@ -122,16 +124,16 @@ class _State:
         self.x = burst.x
         self.defect = self.fixed.defect(self.x)
         self.residual = self.fixed.size(self.defect)
-        was_active = self.active
         self.certify(self.fixed.size(self.x))
-        self.judge(method, before, was_active, hit_limit=int(burst.steps.max()) >= limit, limit=limit)
+        self.judge(method, before, hit_limit=int(burst.steps.max()) >= limit, limit=limit)
 
     def limit(self, method: Solver) -> int:
+        """Steps the next burst may take: not so many that an interrupt goes unheard, nor more than the budget."""
         chunk = int(WORK / max(self.fixed.graph.num_edges * self.fixed.heads, 1)) + 64
-        patience = method.patience or chunk
+        if (patience := method.patience()) is not None:
+            chunk = min(chunk, max(patience, int(2 * self.expected)))
         budget = self.solver.max_iterations
-        left = patience if budget is None else budget - int(self.steps.max())
-        return min(patience, chunk, left)
+        return chunk if budget is None else min(chunk, budget - int(self.steps.max()))
 
     def burst(self, method: Solver, limit: int) -> Burst:
         """Steps from x for the graphs that need them; the others keep their values."""
@@ -162,15 +164,17 @@ class _State:
             return fixed.with_bias(self.defect.to(fixed.dtype)), None, self.x.double()
         return (fixed, self.x, None) if not self.used else (fixed.widened(), self.x.double(), None)
 
-    def judge(self, method: Solver, before: Tensor, was_active: Tensor, hit_limit: bool, limit: int) -> None:
+    def judge(self, method: Solver, before: Tensor, hit_limit: bool, limit: int) -> None:
         """Go on with the same method, hand over to the next one, or accept that rounding is in the way."""
         stuck = self.active & (self.residual > (before if hit_limit else 0.5 * before))
         last = self.stage == len(self.plan) - 1
+        patience = method.patience()
+        self.expected = self.remaining(before, limit) if patience is not None and hit_limit else 0.0
         if last:
             self.status[stuck] = Status.PRECISION
             self.active &= ~stuck
-        elif stuck.any() or (hit_limit and method.patience is not None and self.remaining(before, limit) > method.patience):
-            self.stage += 1
+        elif stuck.any() or (patience is not None and self.expected > SLOW * patience):
+            self.stage, self.expected = self.stage + 1, 0.0
 
     def remaining(self, before: Tensor, limit: int) -> float:
         """Steps to the goal at the rate seen in the last burst, for the slowest lane."""
@@ -205,7 +209,7 @@ class _State:
 
 def gain(dtype: torch.dtype) -> float:
     """What one burst in this dtype can take off the residual."""
-    return 100 * torch.finfo(dtype).eps
+    return 2 * torch.finfo(dtype).eps
 
 
 def _explain(solution: Solution, allowed: Tensor, solver: Solver, fixed: FixedPointMap) -> str:

@@ -161,7 +161,7 @@ class Operator(NamedTuple):
     level: Level | None  # None on the coarsest
     rows: Rows
     weight: Tensor  # N [E, H]; zero on the diagonal
-    inverse: Tensor  # 1 / D [n, H]
+    inverse: Tensor | None  # 1 / D [n, H]; None: D = I
     prolongation: Tensor | None  # P [cells, H]
 
 
@@ -183,8 +183,7 @@ class Cycle:
         level, rows, weight, inverse, prolongation = self.operators[depth]
         kernels = backend(b)
         if level is None:
-            x = inverse * b
-            return x if rows is None else kernels.relax(rows, weight, inverse, b, x)
+            return kernels.relax(rows, weight, inverse, b, torch.zeros_like(b))
         coarse = kernels.restrict(rows, weight, inverse, b, level.groups, level.omega)
         x = kernels.propagate(level.once, prolongation, self.cycle(coarse, depth + 1))
         return kernels.relax(rows, weight, inverse, b, x)
@@ -200,6 +199,7 @@ def _operators(structure: Hierarchy, weight: Tensor):
     if len(loops):
         diagonal.index_add_(0, rows.column[loops].long(), weight[loops].double(), alpha=-1)
         weight = weight.index_fill(0, loops, 0.0)
+    plain = not len(loops)
     for level in structure.levels:
         inverse = 1 / diagonal
         scale = level.size.to(torch.float64).clamp(min=1).reciprocal().unsqueeze(1)
@@ -212,7 +212,8 @@ def _operators(structure: Hierarchy, weight: Tensor):
             values = kernels.combine(*args, level.once, prolongation, level.twice, level.count)
         scales = diagonal * scale, -scale.expand_as(diagonal)
         coarse = kernels.combine(level.rows, weight, *scales, level.twice, values, level.coarse, level.count, level.groups)
-        yield Operator(level, level.rows, weight.to(dtype), inverse.to(dtype), prolongation.to(dtype))
+        yield Operator(level, level.rows, weight.to(dtype), None if plain else inverse.to(dtype), prolongation.to(dtype))
+        plain = False
         diagonal, weight = _split(level.coarse, coarse)
     yield Operator(None, structure.bottom, weight.to(dtype), (1 / diagonal).to(dtype), None)
 

@@ -49,7 +49,6 @@ class Solver:
 
     methods: ClassVar[dict[str, type[Solver]]] = {}
     only_linear: ClassVar[bool] = False
-    patience: ClassVar[int | None] = None  # steps after which the method is judged by its rate and may have to hand over
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -76,6 +75,10 @@ class Solver:
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         """The methods to try, in order: the next one takes over where one no longer gets closer."""
         return [self]
+
+    def patience(self) -> int | None:
+        """Steps after which the method is judged by the rate it shows, and may have to hand over; None: it is trusted."""
+        return None
 
     def burst(self, fixed: FixedPointMap, start: Tensor | None, goal: Tensor, limit: int) -> Burst:
         """Steps from ``start`` (None: zero) until the residual of each graph and head is at most ``goal`` [G, H].
