@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -122,19 +121,29 @@ def calibrated_torchdeq(
     def attempt(settings: layers.DEQ) -> dict[str, float]:
         return errors(forward_backward(layers.torchdeq_layer(work, settings), work, cotangent), reference)
 
-    def calibrated(vary: Callable[[float], layers.DEQ], error: str, first: float) -> tuple[layers.DEQ, bool]:
-        found = calibrate(lambda tol: attempt(vary(tol)), lambda reached: reached[error], wanted[error], first, tries=8)
-        return vary(found.tol), found.reached
+    def ahead(base: layers.DEQ) -> tuple[layers.DEQ, bool]:
+        found = calibrate(
+            lambda tol: attempt(replace(base, tol=tol)), lambda error: error["value"], value, scale * value, tries=8
+        )
+        return replace(base, tol=found.tol), found.reached
+
+    def back(base: layers.DEQ) -> tuple[layers.DEQ, bool]:
+        first = scale * gradient * size
+        found = calibrate(
+            lambda tol: attempt(replace(base, backward_tol=tol)),
+            lambda error: error["bias_gradient"],
+            gradient,
+            first,
+            tries=8,
+        )
+        return replace(base, backward_tol=found.tol), found.reached
 
     for patience in (1, 2, 4):
-        patient = replace(start, patience=patience)
-        settings, ahead = calibrated(lambda tol, base=patient: replace(base, tol=tol), "value", scale * value)
-        both, back = calibrated(
-            lambda tol, base=settings: replace(base, backward_tol=tol), "bias_gradient", scale * gradient * size
-        )
-        if ahead and back:
+        forward, right = ahead(replace(start, patience=patience))
+        settings, exact = back(forward)
+        if right and exact:
             break
-    return both
+    return settings
 
 
 def forward_method(work: Workload, tol: float) -> dict[str, Any]:

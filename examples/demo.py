@@ -154,7 +154,7 @@ class Pressure:
         fixed = flow.map(conductance)
         adjoints: list[Solution] = []
         # so close to one the adjoint needs the tight certificate too
-        gradient = Implicit(Auto(tol=0.0, rtol=TOLERANCE, certify="tight"), on_adjoint=adjoints.append)
+        gradient = Implicit(on_adjoint=adjoints.append)
         solution = solve(fixed, Auto(tol=TOLERANCE, certify="tight"), gradient=gradient)
         return cls(flow, conductance, fixed, solution, adjoints)
 

@@ -18,7 +18,7 @@ from numba import types
 from torch import Tensor
 
 from convergent.kernels import cpu_blocks, cpu_rows, cpu_sweeps
-from convergent.kernels.cpu_aggregate import aggregate, combine, reach, relax, restrict
+from convergent.kernels.cpu_aggregate import aggregate, blend, combine, reach, relax, restrict
 from convergent.kernels.lanes import Lanes
 from convergent.kernels.reference import Rows
 

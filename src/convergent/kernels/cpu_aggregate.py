@@ -13,7 +13,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from convergent.kernels.cpu_rows import CHUNKS, cut, kernel, team
+from convergent.kernels.cpu_rows import CHUNKS, cut, kernel, pieces_of, team
 from convergent.kernels.lanes import at, fma, load_some, prefetch, splat, store_some, take, width
 from convergent.kernels.reference import Rows
 
@@ -238,6 +238,30 @@ def restrict_team(threads, lanes, counter, args):
         restrict_worker(lanes, counter, *args)
 
 
+@kernel
+def blend_worker(lanes, counter, begin, graph_of, a, first, b, second, c, out):
+    """Piece by piece, so that a coefficient belongs to one graph."""
+    heads = a.shape[1]
+    piece = take(counter)
+    while piece < len(begin) - 1:
+        for head in range(0, heads, width(lanes)):
+            count, mine = heads - head, at(graph_of, piece) * heads + head
+            left, right = load_some(lanes, first, mine, count), load_some(lanes, second, mine, count)
+            for node in range(begin[piece], begin[piece + 1]):
+                place = node * heads + head
+                total = load_some(lanes, a, place, count)
+                total = fma(left, load_some(lanes, b, place, count), total)
+                total = fma(right, load_some(lanes, c, place, count), total)
+                store_some(lanes, out, place, total, count)
+        piece = take(counter)
+
+
+@team
+def blend_team(threads, lanes, counter, args):
+    for _ in prange(threads):
+        blend_worker(lanes, counter, *args)
+
+
 # --- the same functions as ``reference`` has ---
 
 
@@ -314,4 +338,15 @@ def restrict(rows: Rows, weight: Tensor, inverse: Tensor | None, r: Tensor, grou
         number = np.float32 if r.dtype == torch.float32 else np.float64
         args = (*structure, cpu._array(weight), *_scale(inverse, r), cpu._array(r), number(omega), cpu._ahead(r), out.numpy())
         cpu._run("restrict", sys.modules[__name__], cpu._streaming(r.shape[1], r.dtype), weight.numel(), args)
+    return out
+
+
+def blend(a: Tensor, first: Tensor, b: Tensor, second: Tensor, c: Tensor, segments: Tensor, out: Tensor) -> Tensor:
+    cpu = _door()
+    if out.numel():
+        begin, first_piece = pieces_of(cpu._array(segments))
+        graph_of = np.repeat(np.arange(len(first_piece) - 1), np.diff(first_piece))
+        scales = cpu._as(first, a.dtype), cpu._as(second, a.dtype)
+        args = (begin, graph_of, cpu._array(a), scales[0], cpu._array(b), scales[1], cpu._array(c), out.numpy())
+        cpu._run("blend", sys.modules[__name__], cpu._streaming(a.shape[1], a.dtype), a.numel(), args)
     return out

@@ -299,3 +299,9 @@ def restrict(rows: Rows, weight: Tensor, inverse: Tensor | None, r: Tensor, grou
     index = row_of_position(groups)
     total = r.new_zeros(len(groups.pointer) - 1, r.shape[1]).index_add_(0, index, smooth[groups.column.long()])
     return total / groups.pointer.diff().unsqueeze(1).to(r.dtype)
+
+
+def blend(a: Tensor, first: Tensor, b: Tensor, second: Tensor, c: Tensor, segments: Tensor, out: Tensor) -> Tensor:
+    """a + first * b + second * c with coefficients [G, H], written to ``out``, which may be one of the three."""
+    index = torch.repeat_interleave(torch.arange(len(first), device=a.device), segments.diff())
+    return out.copy_(a + first.to(a.dtype)[index] * b + second.to(a.dtype)[index] * c)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from convergent.kernels import backend
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.solvers.krylov import apply, dot, ratio
 from convergent.solvers.solver import Burst, Solver
@@ -30,13 +31,14 @@ class BiCGStab(Solver):
         assert start is None
         graph, precondition = fixed.graph, self.preconditioner(fixed)
 
-        def widen(values: Tensor) -> Tensor:
-            return graph.spread(values.to(fixed.dtype))
+        def blend(a: Tensor, first: Tensor, b: Tensor, second: Tensor, c: Tensor, out: Tensor) -> Tensor:
+            return backend(a).blend(a, first, b, second, c, graph.segments, out)
 
         x = torch.zeros_like(fixed.bias)
         r = fixed.bias.clone()
         shadow, p = r.clone(), torch.zeros_like(r)
-        v = torch.zeros_like(r)
+        v, s = torch.zeros_like(r), torch.empty_like(r)
+        none = torch.zeros_like(goal)
         rho = alpha = omega = torch.ones_like(goal)
         size = fixed.size(r)
         live = size > goal
@@ -47,16 +49,16 @@ class BiCGStab(Solver):
         for _ in range(limit):
             previous, rho = rho, dot(graph, shadow, r)
             beta = ratio(rho * alpha, previous * omega)
-            p = r + widen(beta) * (p - widen(omega) * v)
+            p = blend(r, beta, p, -beta * omega, v, out=p)
             direction = precondition(p)
             v = apply(fixed, direction)
             alpha = torch.where(live, ratio(rho, dot(graph, shadow, v)), 0.0)
-            s = r - widen(alpha) * v
+            s = blend(r, -alpha, v, none, v, out=s)
             correction = precondition(s)
             t = apply(fixed, correction)
             omega = torch.where(live, ratio(dot(graph, t, s), dot(graph, t, t)), 0.0)
-            x += widen(alpha) * direction + widen(omega) * correction
-            r = torch.where(widen(live.to(r.dtype)) > 0, s - widen(omega) * t, r)
+            x = blend(x, alpha, direction, omega, correction, out=x)
+            r = blend(s, -omega, t, none, t, out=r)  # a lane that is done has zero coefficients and stands still
             steps += live.any(1)
             size = fixed.size(r)
             live = live & (size > goal) & torch.isfinite(size) & ((alpha != 0) | (omega != 0))
