@@ -147,9 +147,7 @@ def test_systems(name: str, kind: str) -> None:
 
 
 def test_rows_sum_to_gamma(small: Workload) -> None:
-    sums = torch.zeros(small.num_nodes, small.heads, dtype=torch.float64).index_add_(
-        0, small.row, small.weight.double()
-    )
+    sums = torch.zeros(small.num_nodes, small.heads, dtype=torch.float64).index_add_(0, small.row, small.weight.double())
     torch.testing.assert_close(sums, torch.full_like(sums, 0.5), atol=1e-6, rtol=0)
     degrees = torch.bincount(small.row)
     assert degrees.min() >= 5
@@ -159,10 +157,7 @@ def test_rows_sum_to_gamma(small: Workload) -> None:
 
 def test_interleave_runs_ours_before_every_peer() -> None:
     calls: list[str] = []
-    note = {
-        name: Candidate(lambda _, name=name: calls.append(name), prepare=lambda: None)
-        for name in ("convergent", "a", "b")
-    }
+    note = {name: Candidate(lambda _, name=name: calls.append(name), prepare=lambda: None) for name in ("convergent", "a", "b")}
     timings = interleave(note, rounds=2, budget=100.0)
     assert calls[3:] == ["convergent", "a", "convergent", "b"] * 2
     assert [len(timing.seconds) for timing in timings.values()] == [4, 2, 2]

@@ -111,7 +111,7 @@ def test_transforms_of_torch_func() -> None:
     logits, bias = (value.detach() for value in inputs())
     function = fixed_point(Auto(tol=1e-12), "tanh")
     tangents = (torch.randn_like(logits), torch.randn_like(bias))
-    value, tangent = torch.func.jvp(function, (logits, bias), tangents)
+    _, tangent = torch.func.jvp(function, (logits, bias), tangents)
     step = 1e-6
     moved = [function(*(p + sign * step * t for p, t in zip((logits, bias), tangents, strict=True))) for sign in (1, -1)]
     torch.testing.assert_close(tangent, (moved[0] - moved[1]) / (2 * step), atol=1e-7, rtol=1e-6)

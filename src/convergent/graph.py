@@ -66,9 +66,7 @@ class Graph:
         assert num_nodes is not None
         self.num_nodes, self.num_edges, self.flow = int(num_nodes), edge_index.shape[1], flow
         short = max(self.num_nodes, self.num_edges) < 2**31
-        row, column = (edge_index if flow == "target_to_source" else edge_index.flip(0)).to(
-            torch.int32 if short else torch.int64
-        )
+        row, column = (edge_index if flow == "target_to_source" else edge_index.flip(0)).to(torch.int32 if short else torch.int64)
         self.row, self.column = row.contiguous(), column.contiguous()
         self.rows = _index(self.row, self.column, self.num_nodes)
         self.segments = _segments(batch, pointer, self.num_nodes, self.row)
@@ -156,7 +154,9 @@ class Graph:
         """The way back from ``tensors``."""
         segments, row, column, *parts = tensors
         edges = row.shape[0]
-        here, there = (Rows(pointer, index, order if order.shape[0] == edges else None) for pointer, index, order in (parts[:3], parts[3:]))
+        here, there = (
+            Rows(pointer, index, order if order.shape[0] == edges else None) for pointer, index, order in (parts[:3], parts[3:])
+        )
         nodes = parts[0].shape[0] - 1
         graph = cls._assemble(nodes, flow, row, column, here, segments)
         graph._transpose = cls._assemble(nodes, FLOWS[1 - FLOWS.index(flow)], column, row, there, segments)

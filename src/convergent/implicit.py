@@ -87,9 +87,7 @@ class _Problem:
     on_adjoint: Callable[[Solution], None] | None = None
 
     def map(self, parameters: Sequence[Tensor], contraction: Tensor) -> FixedPointMap:
-        return FixedPointMap.kinds[self.kind].restore(
-            self.graph, list(parameters), contraction, self.norm, self.settings
-        )
+        return FixedPointMap.kinds[self.kind].restore(self.graph, list(parameters), contraction, self.norm, self.settings)
 
     def texts(self) -> tuple[str, ...]:
         return self.graph.flow, self.kind, self.settings, self.norm, self.solver.encoded(), self.adjoint.encoded()

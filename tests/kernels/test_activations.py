@@ -10,7 +10,7 @@ POINTS = torch.linspace(-12, 12, 2_000_001, dtype=torch.float64)
 
 @pytest.mark.parametrize("name", list(ACTIVATIONS))
 def test_constant_is_the_largest_slope(name: str) -> None:
-    function, derivative, lipschitz = ACTIVATIONS[name]
+    _, derivative, lipschitz = ACTIVATIONS[name]
     slope = derivative(POINTS).abs().max()
     assert slope <= lipschitz
     assert slope >= lipschitz - 1e-6

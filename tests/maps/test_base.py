@@ -118,7 +118,7 @@ def test_a_new_kind_is_differentiated() -> None:
 
 def test_a_linear_method_refuses_it() -> None:
     graph, reward = problem()
-    with pytest.raises(InputError, match="solver: expected a method for non-linear maps .* with MaxPlusMap, but got BiCGStab"):
+    with pytest.raises(InputError, match=r"solver: expected a method for non-linear maps .* with MaxPlusMap, but got BiCGStab"):
         solve(MaxPlusMap(graph, reward, 0.9), BiCGStab())
 
 

@@ -43,7 +43,7 @@ def test_a_map_that_does_not_contract_names_graph_head_and_factor(kind, factor: 
 
 
 def test_unknown_activation_is_named() -> None:
-    with pytest.raises(InputError, match="activation: expected one of identity, relu.* but got 'swish'"):
+    with pytest.raises(InputError, match=r"activation: expected one of identity, relu.* but got 'swish'"):
         ActivatedMap(GRAPH, WEIGHT, BIAS, "swish")
 
 

@@ -9,7 +9,8 @@ from problems import DOUBLE, random_batch, random_map, true_error
 
 def test_a_budget_that_runs_out_is_an_error_or_a_status() -> None:
     fixed = random_map(random_batch([40, 3], 3, 0), gamma=0.99)
-    with pytest.raises(ConvergenceError, match=r"did not reach the tolerance: graph 0, head 0 \(contraction 0\.99.*max_iterations=5"):
+    message = r"did not reach the tolerance: graph 0, head 0 \(contraction 0\.99.*max_iterations=5"
+    with pytest.raises(ConvergenceError, match=message):
         solve(fixed, Picard(max_iterations=5))
     solution = solve(fixed, Picard(max_iterations=5, throw=False))
     assert not solution.converged.any()

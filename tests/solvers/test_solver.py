@@ -90,9 +90,7 @@ def test_a_graph_does_not_depend_on_its_neighbours(method: type[Solver]) -> None
     fast = random_map(random_batch([25], 2, 2), heads=1, gamma=0.2)
     index = torch.cat([torch.stack([m.graph.row, m.graph.column]) + 25 * k for k, m in enumerate((fast, slow, fast))], 1)
     graph = Graph(index, 75, batch=torch.arange(3).repeat_interleave(25))
-    both = LinearMap(
-        graph, torch.cat([fast.weight, slow.weight, fast.weight]), torch.cat([fast.bias, slow.bias, fast.bias])
-    )
+    both = LinearMap(graph, torch.cat([fast.weight, slow.weight, fast.weight]), torch.cat([fast.bias, slow.bias, fast.bias]))
     solution = solve(both, method())
     assert (true_error(solution, both) <= solution.error_bound).all()
     assert (solution.error_bound <= 1e-6).all()

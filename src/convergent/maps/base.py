@@ -95,9 +95,7 @@ class FixedPointMap(ABC):
         return ""
 
     @classmethod
-    def restore(
-        cls, graph: Graph, parameters: list[Tensor], contraction: Tensor, norm: str, settings: str = ""
-    ) -> Self:
+    def restore(cls, graph: Graph, parameters: list[Tensor], contraction: Tensor, norm: str, settings: str = "") -> Self:
         """A map from its parts, unchecked."""
         fixed = cls.__new__(cls)
         fixed.graph, fixed.contraction, fixed.norm = graph, contraction, norm
@@ -207,13 +205,6 @@ def max_degree(graph: Graph) -> int:
     if "max_degree" not in graph.cache:
         graph.cache["max_degree"] = int(graph.out_degree.max()) if graph.num_nodes else 0
     return graph.cache["max_degree"]
-
-
-def finite(name: str, value: Tensor) -> None:
-    """Raise where a parameter holds NaN or infinity. Inside torch.compile the solve itself looks."""
-    if not traced(value) and not bool(torch.isfinite(value.detach()).all()):
-        where = [int(index) for index in (~torch.isfinite(value.detach())).nonzero()[0]]
-        raise InputError(f"{name}: expected finite numbers, but got {float(value[tuple(where)])} at {where}")
 
 
 @torch.library.custom_op("convergent::contraction", mutates_args=())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
+import torch
 from torch import Tensor
 
-from convergent.errors import expect
-from convergent.graph import Graph, Subset
+from convergent.errors import InputError, expect
+from convergent.graph import Graph, Subset, traced
 from convergent.kernels import backend
 from convergent.kernels.activations import ACTIVATIONS
-from convergent.maps.base import FixedPointMap, checked, finite, measure_contraction
+from convergent.maps.base import FixedPointMap, checked, measure_contraction
 
 
 class WeightedMap(FixedPointMap):
@@ -19,13 +20,16 @@ class WeightedMap(FixedPointMap):
     weight: Tensor  # [E, H]
     bias: Tensor  # [N, H]
     activation: str
+    _magnitude: Tensor | None = None
 
     def __init__(self, graph: Graph, weight: Tensor, bias: Tensor, activation: str):
         expect(activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", repr(activation))
         self.graph, self.norm, self.activation = graph, "max", activation
         self.weight = checked("weight", weight, graph.num_edges, None, None, graph.device)
         self.bias = checked("bias", bias, graph.num_nodes, self.weight.shape[1], self.weight, graph.device)
-        finite("bias", self.bias)
+        if not traced(bias) and not bool(self.magnitude().sum().isfinite()):
+            where = [int(index) for index in (~torch.isfinite(bias)).nonzero()[0]]
+            raise InputError(f"bias: expected finite numbers, but got {float(bias[tuple(where)])} at {where}")
         self.contraction = measure_contraction(graph, self.weight, ACTIVATIONS[activation].lipschitz)
 
     def parameters(self) -> tuple[Tensor, ...]:
@@ -43,7 +47,9 @@ class WeightedMap(FixedPointMap):
         return ACTIVATIONS[self.activation].function(self.bias)
 
     def magnitude(self) -> Tensor:
-        return self.size(self.bias)
+        if self._magnitude is None:
+            self._magnitude = self.size(self.bias)
+        return self._magnitude
 
     def defect(self, x: Tensor) -> Tensor:
         return backend(x).defect(self.graph.rows, self.weight, self.bias, x, self.activation)

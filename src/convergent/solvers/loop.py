@@ -72,19 +72,19 @@ class _State:
 
     @classmethod
     def begin(cls, solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> _State:
-        image = fixed.at_zero()
-        size = fixed.size(image)
-        defect = image if x0 is None else fixed.defect(x0)
+        defect = fixed.at_zero() if x0 is None else fixed.defect(x0)
+        bias_size = fixed.magnitude()
+        size = bias_size if fixed.linear else fixed.size(fixed.at_zero())
         residual = size if x0 is None else fixed.size(defect)
         factor = amplification(fixed, solver.certify)
         inputs = (x0, *fixed.parameters())
-        bias_size = size if fixed.linear else fixed.magnitude()
         absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
         state = cls(solver, fixed, x0, inputs, absolute, relative, factor, bias_size, [], defect, residual)
         state.status = torch.full_like(residual, Status.BUDGET, dtype=torch.int8)
         state.steps = torch.zeros(len(residual), dtype=torch.long, device=residual.device)
         # |x*| >= |T(0)| / (1 + c): a relative tolerance has a scale before there is an answer
-        state.certify(torch.maximum(size / (1 + fixed.contraction), fixed.size(x0) if x0 is not None else size * 0))
+        scale = size / (1 + fixed.contraction)
+        state.certify(scale if x0 is None else torch.maximum(scale, fixed.size(x0)))
         state.plan = solver.plan(fixed, state.picard_steps())
         if not isinstance(state.plan[-1], Picard):
             state.plan = [*state.plan, Picard()]  # certain to converge, wherever the others give up
@@ -94,21 +94,22 @@ class _State:
         """Bound the error of x and see which lanes still need steps."""
         slack = certify.rounding(self.fixed, size, self.bias_size)
         self.bound = (self.residual + slack) * self.amplification
-        self.allowed = self.tol + self.rtol * size
+        self.allowed = torch.add(size * self.rtol, self.tol)
         done = self.bound <= self.allowed
-        overflow = ~torch.isfinite(self.residual)
-        self.status[done] = Status.CONVERGED
-        self.status[overflow] = Status.OVERFLOW
-        self.active = ~done & ~overflow & (self.status != Status.PRECISION)
+        self.status = torch.where(done, Status.CONVERGED, self.status)
+        if not bool(self.residual.sum().isfinite()):
+            self.status = torch.where(torch.isfinite(self.residual), self.status, Status.OVERFLOW)
+        self.active = self.status == Status.BUDGET
         # a goal below the rounding of the defect itself is out of reach
         self.goal = torch.maximum(SAFETY * self.allowed / self.amplification - slack, slack)
 
     def picard_steps(self) -> float:
-        """How many plain steps the slowest lane needs, from its contraction."""
-        ratio = (self.goal / self.residual).clamp(max=1)[self.active]
-        if not ratio.numel():
+        """How many plain steps a lane may need, from the largest contraction and the largest reduction."""
+        if not bool(self.active.any()):
             return 0.0
-        return float((ratio.log() / self.fixed.contraction[self.active].clamp(min=1e-300).log()).max()) + 1
+        reduction = float((self.residual / self.goal).max())
+        slowest = min(max(float(self.fixed.contraction.max()), 1e-300), 1 - 1e-16)
+        return math.log(max(reduction, 1.0)) / -math.log(slowest) + 1
 
     def advance(self) -> None:
         """One burst, and a look at what it brought."""
@@ -143,9 +144,7 @@ class _State:
         nodes_left = int(graph.segments.diff()[keep].sum())
         if graph.num_graphs > 1 and nodes_left < graph.num_nodes // 2:
             subset = graph.subset(keep)
-            part = method.burst(
-                fixed.restrict(subset, keep), None if start is None else start[subset.nodes], goal[keep], limit
-            )
+            part = method.burst(fixed.restrict(subset, keep), None if start is None else start[subset.nodes], goal[keep], limit)
             whole = torch.zeros_like(self.defect, dtype=part.x.dtype) if start is None else start.to(part.x.dtype).clone()
             whole[subset.nodes] = part.x
             steps = torch.zeros_like(self.steps)
@@ -171,8 +170,8 @@ class _State:
         patience = method.patience()
         self.expected = self.remaining(before, limit) if patience is not None and hit_limit else 0.0
         if last:
-            self.status[stuck] = Status.PRECISION
-            self.active &= ~stuck
+            self.status = torch.where(stuck, Status.PRECISION, self.status)
+            self.active = self.active & ~stuck
         elif stuck.any() or (patience is not None and self.expected > SLOW * patience):
             self.stage, self.expected = self.stage + 1, 0.0
 
@@ -193,7 +192,7 @@ class _State:
             self.bound = self.bound + fixed.size(x - value.double())
             # moving x by d moves T(x) - x by at most (1 + c) d
             lost = (self.status == Status.CONVERGED) & ~(self.bound <= self.allowed)
-            self.status[lost] = Status.PRECISION
+            self.status = torch.where(lost, Status.PRECISION, self.status)
             self.residual = fixed.size(fixed.defect(value))
         failed = self.status != Status.CONVERGED
         if fixed.norm == "one" and not bool(torch.isfinite(self.bias_size).all()):
