@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from problems import grid, random_batch, star
 
 from convergent import Graph
 from convergent.kernels import cpu, reference
 from convergent.kernels.cpu_rows import CHUNKS, cut
 from convergent.kernels.reference import Rows
+from problems import grid, random_batch, star
 
 DOUBLE = torch.float64
 GRAPHS = {
@@ -93,7 +93,7 @@ def test_products_agree_with_dense_ones(name, grouped, heads):
         torch.testing.assert_close(dense(out, found, columns), wanted)
 
 
-def sweep_by_hand(matrix: torch.Tensor, inverse: torch.Tensor, bias: torch.Tensor, x: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
+def sweep_by_hand(matrix, inverse, bias, x, block):
     """Forward, then backward Gauss-Seidel inside each block, Jacobi between blocks, by triangular solves."""
     same = block[:, None] == block[None, :]
     for lower in (True, False):

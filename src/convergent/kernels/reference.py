@@ -284,8 +284,8 @@ def combine(
 def relax(rows: Rows, weight: Tensor, inverse: Tensor | None, bias: Tensor, x: Tensor) -> Tensor:
     """Two steps closer to D x = W x + b, where inverse = 1 / D (None: D = I) and W has no diagonal; x may be overwritten.
 
-    Damped Jacobi here. The CPU's kernel makes a forward and a backward Gauss-Seidel sweep in each chunk of the rows, a better smoother
-    that only a sequential machine has for nothing.
+    Damped Jacobi here. The CPU's kernel makes a forward and a backward Gauss-Seidel sweep in each chunk of the rows, a better
+    smoother that only a sequential machine has for nothing.
     """
     for _ in range(2):
         moved = propagate(rows, weight, x, bias)

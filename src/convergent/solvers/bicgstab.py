@@ -54,6 +54,10 @@ class BiCGStab(Solver):
             v = apply(fixed, direction)
             alpha = torch.where(live, ratio(rho, dot(graph, shadow, v)), 0.0)
             s = blend(r, -alpha, v, none, v, out=s)
+            if not bool((live & ~(fixed.size(s) <= goal)).any()):  # half a step is enough
+                x = blend(x, alpha, direction, none, direction, out=x)
+                steps += live.any(1)
+                break
             correction = precondition(s)
             t = apply(fixed, correction)
             omega = torch.where(live, ratio(dot(graph, t, s), dot(graph, t, t)), 0.0)

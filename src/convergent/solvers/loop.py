@@ -25,6 +25,7 @@ from convergent.solvers.solver import Burst, Solver
 
 SAFETY = 0.8  # aim below the tolerance, so that rounding does not cost another burst
 SLOW = 4  # a method on trial hands over where it needs more than so many times its trial
+POLISH, CLOSE = 2, 8.0  # at most so many single steps, and only within this factor of the tolerance
 WORK = 4e9  # weights read in one burst at most, so that an interrupt is heard within seconds
 
 
@@ -95,13 +96,19 @@ class _State:
         slack = certify.rounding(self.fixed, size, self.bias_size)
         self.bound = (self.residual + slack) * self.amplification
         self.allowed = torch.add(size * self.rtol, self.tol)
-        done = self.bound <= self.allowed
+        # an answer that is held in float64 will lose up to half a unit in the last place when it is rounded to its dtype
+        room = self.allowed - size * self.rounds_by()
+        done = self.bound <= room
         self.status = torch.where(done, Status.CONVERGED, self.status)
         if not bool(self.residual.sum().isfinite()):
             self.status = torch.where(torch.isfinite(self.residual), self.status, Status.OVERFLOW)
         self.active = self.status == Status.BUDGET
         # a goal below the rounding of the defect itself is out of reach
-        self.goal = torch.maximum(SAFETY * self.allowed / self.amplification - slack, slack)
+        self.goal = torch.maximum(SAFETY * room / self.amplification - slack, slack)
+
+    def rounds_by(self) -> float:
+        held = self.fixed.dtype if self.x is None else self.x.dtype
+        return 0.0 if self.solver.refine or held == self.fixed.dtype else torch.finfo(self.fixed.dtype).eps / 2
 
     def picard_steps(self) -> float:
         """How many plain steps a lane may need, from the largest contraction and the largest reduction."""
@@ -121,12 +128,23 @@ class _State:
         before = self.residual
         burst = self.burst(method, limit)
         self.used.add(type(method).__name__)
-        self.steps += burst.steps
-        self.x = burst.x
-        self.defect = self.fixed.defect(self.x)
-        self.residual = self.fixed.size(self.defect)
-        self.certify(self.fixed.size(self.x))
+        self.look(burst.x, burst.steps)
+        self.polish()
         self.judge(method, before, hit_limit=int(burst.steps.max()) >= limit, limit=limit)
+
+    def look(self, x: Tensor, steps: Tensor) -> None:
+        self.x, self.steps = x, self.steps + steps
+        self.defect = self.fixed.defect(x)
+        self.residual = self.fixed.size(self.defect)
+        self.certify(self.fixed.size(x))
+
+    def polish(self) -> None:
+        """Steps in float64 where all that is left is rounding: T(x) is x plus its defect, which is known."""
+        for _ in range(POLISH):
+            if not bool(self.active.any()) or bool((self.active & (self.bound > CLOSE * self.allowed)).any()):
+                return
+            assert self.x is not None
+            self.look(self.x.double() + self.defect, self.active.any(1).long())
 
     def limit(self, method: Solver) -> int:
         """Steps the next burst may take: not so many that an interrupt goes unheard, nor more than the budget."""

@@ -1,6 +1,7 @@
 """Algebraic multigrid by smoothed aggregation (Vanek, Mandel and Brezina 1996) as a preconditioner of BiCGStab.
 
-Where neighbours pull at each other the error that is left after a few sweeps is smooth, and smooth error is small work on a coarser graph:
+Where neighbours pull at each other the error that a few sweeps leave is smooth, and smooth error is little work on a coarser
+graph:
 
     aggregates   P0 [N, n]: every node belongs to one coarse node
     smoothing    S = I - omega D^-1 A takes the steps out of P0;  A = I - W = D - (off-diagonal part)
@@ -13,7 +14,7 @@ float64, since rows of A_c nearly cancel. A cycle goes to the coarsest graph and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ from convergent.solvers.solver import Burst, Solver
 OMEGA = 0.66  # of the smoothing of the transfers
 LEVELS = 25
 FILL = 8  # smoothed transfers are worth it while a product with them has at most so many terms per edge and node
+AIM = 0.5  # go a little below the goal: rounding parts the recursive residual from the true one, and another burst costs more
 LOSS = 3e-3  # single precision is enough while its rounding, times 1 / (1 - c), stays below
 
 
@@ -46,7 +48,7 @@ class Multigrid(BiCGStab):
 
     def burst(self, fixed: FixedPointMap, start: Tensor | None, goal: Tensor, limit: int) -> Burst:
         assert isinstance(fixed, LinearMap)
-        return super().burst(_prepared(fixed).widen(fixed), start, goal, limit)
+        return super().burst(_prepared(fixed).widen(fixed), start, AIM * goal, limit)
 
     def preconditioner(self, fixed: LinearMap) -> Callable[[Tensor], Tensor]:
         return _prepared(fixed).cycle
@@ -63,13 +65,14 @@ class Level(NamedTuple):
     size: Tensor  # [n] the size of a node's aggregate
     groups: Rows  # the members of every aggregate
     omega: float  # 0: transfers without smoothing
-    once: Rows  # P = S P0 [n, count]
-    twice: Rows  # S^2 P0 [n, count]
-    injection: Rows  # P0 [n, count]
+    once: Rows  # P = S P0 [n, columns]
+    twice: Rows  # S^2 P0 [n, columns]
+    injection: Rows  # P0 [n, columns]
     coarse: Rows  # A_c, with its diagonal
 
     @property
-    def count(self) -> int:
+    def columns(self) -> int:
+        """The number of coarse nodes."""
         return len(self.groups.pointer) - 1
 
 
@@ -189,7 +192,7 @@ class Cycle:
         return kernels.relax(rows, weight, inverse, b, x)
 
 
-def _operators(structure: Hierarchy, weight: Tensor):
+def _operators(structure: Hierarchy, weight: Tensor) -> Iterator[Operator]:
     """From the finest to the coarsest."""
     kernels, dtype = backend(weight), weight.dtype
     rows = structure.levels[0].rows if structure.levels else structure.bottom
@@ -208,10 +211,10 @@ def _operators(structure: Hierarchy, weight: Tensor):
         if level.omega:
             scales = torch.full_like(inverse, 1 - level.omega), level.omega * inverse
             args = (level.rows, weight, *scales)
-            prolongation = kernels.combine(*args, level.injection, values, level.once, level.count)
-            values = kernels.combine(*args, level.once, prolongation, level.twice, level.count)
+            prolongation = kernels.combine(*args, level.injection, values, level.once, level.columns)
+            values = kernels.combine(*args, level.once, prolongation, level.twice, level.columns)
         scales = diagonal * scale, -scale.expand_as(diagonal)
-        coarse = kernels.combine(level.rows, weight, *scales, level.twice, values, level.coarse, level.count, level.groups)
+        coarse = kernels.combine(level.rows, weight, *scales, level.twice, values, level.coarse, level.columns, level.groups)
         yield Operator(level, level.rows, weight.to(dtype), None if plain else inverse.to(dtype), prolongation.to(dtype))
         plain = False
         diagonal, weight = _split(level.coarse, coarse)
