@@ -15,14 +15,10 @@ NAMES = ("w1", "sweep", "near_one", "growth")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure every speed claim against its peers."
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure every speed claim against its peers.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(NAMES)}; all by default")
     parser.add_argument("--quick", action="store_true", help="small sizes, about a minute: to see that all of it runs")
-    parser.add_argument(
-        "--out", type=Path, default=Path("results/bench"), help="folder of the JSON files (%(default)s)"
-    )
+    parser.add_argument("--out", type=Path, default=Path("results/bench"), help="folder of the JSON files (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the random problems (%(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="of torch, MKL and numba (%(default)s)")
     arguments = parser.parse_args()

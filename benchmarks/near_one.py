@@ -62,9 +62,7 @@ def run(options: Options) -> Report:
 
 def problems(quick: bool, gamma: float, seed: int) -> dict[str, Callable[[], Workload]]:
     nodes, edges, sides = (1_000, 10_000, (16,)) if quick else (100_000, 1_000_000, (316, 1000))
-    found: dict[str, Callable[[], Workload]] = {
-        "random": partial(workloads.random, nodes, edges, 16, gamma, seed, 1 - gamma)
-    }
+    found: dict[str, Callable[[], Workload]] = {"random": partial(workloads.random, nodes, edges, 16, gamma, seed, 1 - gamma)}
     for side in sides:
         found[f"grid {side} x {side}"] = partial(workloads.grid, side, 4, gamma, seed, 1 - gamma)
     return found
@@ -90,11 +88,7 @@ def measure(case: Case, work: Workload, limits: Limits, say: Callable[[str], Non
                 continue
             say(f"{case.name}: {name}")
             single[name], candidates[name] = peer_case(case, name, peer, system, exact, limits)
-    slow = {
-        name
-        for name, timing in single.items()
-        if timing.median > limits.budget or case.details[name].get("extrapolated")
-    }
+    slow = {name for name, timing in single.items() if timing.median > limits.budget or case.details[name].get("extrapolated")}
     say(f"{case.name}: rounds")
     playing = {name: candidate for name, candidate in candidates.items() if name not in slow}
     taken = interleave(playing, limits.rounds, limits.budget, ours=AUTO)
@@ -150,9 +144,7 @@ def picard(case: Case, work: Workload, exact: Tensor, limits: Limits) -> tuple[T
     return Timing([seconds]), Candidate(lambda _: solved(work, work.graph, solver))
 
 
-def capped(
-    case: Case, name: str, method: type[Solver], work: Workload, exact: Tensor, limits: Limits
-) -> tuple[Timing, Candidate]:
+def capped(case: Case, name: str, method: type[Solver], work: Workload, exact: Tensor, limits: Limits) -> tuple[Timing, Candidate]:
     """Another of our methods, with a budget of as many steps as fit under the cap."""
     few = method(tol=TOL, throw=False, max_iterations=20)
     solved(work, work.graph, few)  # compiles
@@ -175,9 +167,7 @@ def sits_out(peer: Peer, work: Workload) -> str | None:
     return None
 
 
-def peer_case(
-    case: Case, name: str, peer: Peer, system: System, exact: Tensor, limits: Limits
-) -> tuple[Timing, Candidate]:
+def peer_case(case: Case, name: str, peer: Peer, system: System, exact: Tensor, limits: Limits) -> tuple[Timing, Candidate]:
     """A peer at the loosest tolerance that brings its residual in float64 to our bound."""
     steps = 1
     if peer.iterative:

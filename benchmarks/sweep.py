@@ -34,9 +34,7 @@ def run(options: Options) -> Report:
     rounds = 3 if options.quick else 15
     triad_bytes = (24 if options.quick else 3 * 256) << 20
     settings = {"rounds": rounds, "budget": options.budget(20.0), "triad_bytes": triad_bytes, "iterations": ITERATIONS}
-    report = Report(
-        "sweep", options.quick, options.seed, {**settings, "bytes": "weights + columns + pointers + bias + x + y"}
-    )
+    report = Report("sweep", options.quick, options.seed, {**settings, "bytes": "weights + columns + pointers + bias + x + y"})
     for name, (nodes, edges, heads) in (QUICK_SIZES if options.quick else SIZES).items():
         options.say(name)
         work = random(nodes, edges, heads, 0.9, options.seed)
@@ -61,10 +59,7 @@ def targets(cases: dict[str, Case]) -> list[Target]:
         found.append(Target(f"W3 {kind}, fraction of the triad", fraction, at_least=0.7))
         for size, peers in wanted.items():
             case = cases[f"{size} {kind}"]
-            found += [
-                Target(f"{case.name}, {peer} over ours", case.ratio(peer), at_least=ratio)
-                for peer, ratio in peers.items()
-            ]
+            found += [Target(f"{case.name}, {peer} over ours", case.ratio(peer), at_least=ratio) for peer, ratio in peers.items()]
     return found
 
 
@@ -121,9 +116,7 @@ def gradient_case(name: str, work: Workload, x: Tensor) -> tuple[Case, dict[str,
     return case, candidates
 
 
-def product_peers(
-    work: Workload, x: Tensor, case: Case, then: Callable[[Tensor, Tensor], Tensor]
-) -> dict[str, Candidate]:
+def product_peers(work: Workload, x: Tensor, case: Case, then: Callable[[Tensor, Tensor], Tensor]) -> dict[str, Candidate]:
     """Everybody else's product, each on x in the layout it likes; ``then`` goes on with y and that x."""
     makers: dict[str, tuple[Callable[[Workload], products.Product], str, Callable[[Tensor], Tensor]]] = {
         INDEX_ADD: (products.index_add_product, "torch", lambda x: x),

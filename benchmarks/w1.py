@@ -92,9 +92,7 @@ def candidate(layer: layers.Layer, work: Workload, cotangent: Tensor) -> Candida
     return Candidate(lambda _: forward_backward(layer, work, cotangent))
 
 
-def forward_backward(
-    layer: layers.Layer, work: Workload, cotangent: Tensor, dtype: torch.dtype = torch.float32
-) -> Pass:
+def forward_backward(layer: layers.Layer, work: Workload, cotangent: Tensor, dtype: torch.dtype = torch.float32) -> Pass:
     weight, bias = (part.detach().to(dtype).requires_grad_() for part in (work.weight, work.bias))
     value = layer(weight, bias)
     (value * cotangent.to(dtype)).sum().backward()
@@ -122,9 +120,7 @@ def calibrated_torchdeq(
         return errors(forward_backward(layers.torchdeq_layer(work, settings), work, cotangent), reference)
 
     def ahead(base: layers.DEQ) -> tuple[layers.DEQ, bool]:
-        found = calibrate(
-            lambda tol: attempt(replace(base, tol=tol)), lambda error: error["value"], value, scale * value, tries=8
-        )
+        found = calibrate(lambda tol: attempt(replace(base, tol=tol)), lambda error: error["value"], value, scale * value, tries=8)
         return replace(base, tol=found.tol), found.reached
 
     def back(base: layers.DEQ) -> tuple[layers.DEQ, bool]:

@@ -72,9 +72,7 @@ class MaxPlusMap(FixedPointMap):
             offer = self.reward + self.discount * x[self.graph.column]  # [E, H]
             best = self.bias.to(offer.dtype).scatter_reduce(0, row, offer, "amax")
             edge = torch.arange(self.graph.num_edges, device=x.device).unsqueeze(1).expand_as(row)
-            edge = torch.where(
-                (offer == best.gather(0, row)) & (offer > self.bias.gather(0, row)), edge, self.graph.num_edges
-            )
+            edge = torch.where((offer == best.gather(0, row)) & (offer > self.bias.gather(0, row)), edge, self.graph.num_edges)
             return torch.full_like(best, self.graph.num_edges, dtype=torch.long).scatter_reduce(0, row, edge, "amin")
 
     def _chosen(self, choice: Tensor, per_edge: Tensor, per_node: Tensor) -> Tensor:
@@ -129,9 +127,7 @@ class MaxPlusMap(FixedPointMap):
 
     def dominating(self) -> LinearMap:
         # a sum over edges dominates a maximum, but with two edges a row it need not contract
-        raise InputError(
-            'certify: expected "plain" with MaxPlusMap, whose factor is the same at every node, but got "tight"'
-        )
+        raise InputError('certify: expected "plain" with MaxPlusMap, whose factor is the same at every node, but got "tight"')
 
 
 @suggest.register

@@ -191,9 +191,7 @@ def certificate_rows(pressure: Pressure) -> tuple[list[tuple[str, str]], float, 
     solution = pressure.solution
     factor, residual = float(pressure.fixed.contraction), float(solution.residual)
     bound = float(solution.error_bound)
-    leak = (
-        LEAK * bound / residual if residual else 0.0
-    )  # the leak is a residual of at most 1 - g, amplified like any other
+    leak = LEAK * bound / residual if residual else 0.0  # the leak is a residual of at most 1 - g, amplified like any other
     rows = [
         ("contraction factor c", f"1 - {1 - factor:.2e}"),
         ("method", solution.method),
@@ -210,9 +208,7 @@ def demonstrate(pores: int, seed: int, out: Path, console: Console) -> bool:
     """Run every stage; True if each number lies within its certificate."""
     report, stages = Report(), Stages(console)
     with stages.progress:
-        stages.run(
-            "compile the kernels on a small network", lambda: Pressure.of(voronoi_network(1000, 1)).sensitivity()
-        )
+        stages.run("compile the kernels on a small network", lambda: Pressure.of(voronoi_network(1000, 1)).sensitivity())
         network, _ = stages.run(f"tessellate the cube: about {pores:,} pores", voronoi_network, pores, seed)
         report.section(
             "The network",
@@ -224,14 +220,10 @@ def demonstrate(pores: int, seed: int, out: Path, console: Console) -> bool:
         rows, bound, leak = certificate_rows(pressure)
         report.section("The certificate", *rows)
 
-        (total, slope), back = stages.run(
-            "one adjoint solve: the flow's gradient in every throat", pressure.sensitivity
-        )
+        (total, slope), back = stages.run("one adjoint solve: the flow's gradient in every throat", pressure.sensitivity)
         peer = Peer(network)
         quick, theirs = stages.run("scipy: conjugate gradients to 1e-8", peer.solve, network.conductance, 1e-8)
-        exact, _ = stages.run(
-            "scipy: the same to 1e-13, as the reference", peer.solve, network.conductance, 1e-13, quick
-        )
+        exact, _ = stages.run("scipy: the same to 1e-13, as the reference", peer.solve, network.conductance, 1e-13, quick)
         difference = float(abs(exact - pressure.values).max())
         report.section(
             "Against scipy (conjugate gradients, Jacobi, no leak)",

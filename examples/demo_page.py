@@ -59,9 +59,7 @@ def draw_sensitivity(network: PoreNetwork, share: Array, path: Path) -> None:
     colour[top] = GLOW(0.25 + 0.75 * scale(share[top]).filled(0))
     rest = ~top & (numpy.arange(len(share)) % max(1, len(share) // 20_000) == 0)  # a hint of the others
     _draw_cube(cube, network, rest, colour, _spacing(network) * 0.06, fog=0)
-    _draw_cube(
-        cube, network, top, colour, _spacing(network) * 0.2 * (share / share[leading].mean()).clip(0.2, 3) ** 0.5
-    )
+    _draw_cube(cube, network, top, colour, _spacing(network) * 0.2 * (share / share[leading].mean()).clip(0.2, 3) ** 0.5)
 
     part = numpy.arange(1, len(order) + 1) / len(order)
     curve.plot(part, total / total[-1], color=GLOW(0.75), linewidth=2.5)
@@ -71,9 +69,7 @@ def draw_sensitivity(network: PoreNetwork, share: Array, path: Path) -> None:
         curve.plot(few, level, "o", color=INK, markersize=6)
         text = f"{name} of it: {few:.0%} of the throats"
         curve.annotate(text, (few, level), (14, -5), textcoords="offset points", color=INK)
-    curve.set(
-        xlim=(0, 1), ylim=(0, 1), xlabel="part of the throats, most important first", ylabel="part of  Σ k dQ/dk = Q"
-    )
+    curve.set(xlim=(0, 1), ylim=(0, 1), xlabel="part of the throats, most important first", ylabel="part of  Σ k dQ/dk = Q")
     curve.set_aspect("equal")
     curve.grid(color="#21262d")
     _style(curve)
@@ -121,9 +117,7 @@ def _draw_cube(
     tint[:, :3] *= (1 - fog * (1 - depth.clip(0, 1)))[:, None]
     points = 15 * 0.53 * 72 / 1.96  # of one unit of the cube
     widths = numpy.broadcast_to(width, len(shown))[shown] * points
-    axes.add_collection(
-        LineCollection(lines[order], colors=tint[order], linewidths=widths[order].clip(0.15, 6), capstyle="round")
-    )
+    axes.add_collection(LineCollection(lines[order], colors=tint[order], linewidths=widths[order].clip(0.15, 6), capstyle="round"))
     _frame(axes)
 
 

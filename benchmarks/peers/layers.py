@@ -59,9 +59,7 @@ def index_add_layer(work: Workload, tol: float) -> Layer:
     """Gather and ``index_add`` in torch, with an implicit backward and our stopping rule over the whole batch."""
     row, column, gamma = work.row, work.column, work.gamma
 
-    def iterate(
-        weight: Tensor, right: Tensor, to: Tensor, source: Tensor, size: Callable[[Tensor], Tensor], goal: float
-    ) -> Tensor:
+    def iterate(weight: Tensor, right: Tensor, to: Tensor, source: Tensor, size: Callable[[Tensor], Tensor], goal: float) -> Tensor:
         state, steps = right, steps_needed(gamma, goal / float(size(right)))  # rounding may keep the goal out of reach
         for _ in range(steps):
             image = right.index_add(0, to, weight * state.index_select(0, source))

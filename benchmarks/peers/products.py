@@ -11,9 +11,7 @@ from torch import Tensor
 
 from benchmarks.workloads import Workload
 
-Product = Callable[
-    [Tensor], Tensor
-]  # x [N, H] -> y [N, H], or both [H, N] for the formats that hold one matrix per head
+Product = Callable[[Tensor], Tensor]  # x [N, H] -> y [N, H], or both [H, N] for the formats that hold one matrix per head
 
 
 def index_add_product(work: Workload) -> Product:

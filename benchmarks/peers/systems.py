@@ -88,9 +88,7 @@ def torchdeq_fixed_point(name: str, ridge: float | None = None) -> Callable[[Sys
             return bias.index_add(0, row, weight * z[0].index_select(0, column)).unsqueeze(0)
 
         def solve(tol: float, steps: int) -> np.ndarray:
-            deq = torchdeq.get_deq(
-                f_solver=torchdeq_solver(name, ridge), f_max_iter=steps, f_tol=tol, f_stop_mode="abs"
-            ).eval()
+            deq = torchdeq.get_deq(f_solver=torchdeq_solver(name, ridge), f_max_iter=steps, f_tol=tol, f_stop_mode="abs").eval()
             with torch.no_grad():
                 return deq(operator, torch.zeros_like(bias).unsqueeze(0))[0][-1][0].numpy()
 

@@ -56,7 +56,8 @@ class _Propagate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *_propagate_gradients(ctx.graph, ctx.needs_input_grad[1:], *ctx.saved_tensors, grad)
+        weight, x = ctx.saved_tensors
+        return None, *_propagate_gradients(ctx.graph, ctx.needs_input_grad[1:], weight, x, grad)
 
     @staticmethod
     def jvp(ctx: Any, _: None, weight_tangent: Tensor | None, x_tangent: Tensor | None) -> Tensor:
@@ -74,7 +75,8 @@ class _EdgeProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *_edge_product_gradients(ctx.graph, ctx.needs_input_grad[1:], *ctx.saved_tensors, grad)
+        u, x = ctx.saved_tensors
+        return None, *_edge_product_gradients(ctx.graph, ctx.needs_input_grad[1:], u, x, grad)
 
     @staticmethod
     def jvp(ctx: Any, _: None, u_tangent: Tensor | None, x_tangent: Tensor | None) -> Tensor:

@@ -24,6 +24,9 @@ from convergent.kernels.reference import Rows
 
 __all__ = [
     "Rows",
+    "aggregate",
+    "blend",
+    "combine",
     "deflated",
     "defect",
     "edge_product",
@@ -32,6 +35,9 @@ __all__ = [
     "ordered",
     "picard",
     "propagate",
+    "reach",
+    "relax",
+    "restrict",
     "row_sums",
     "segment_dot",
     "segment_reduce",
@@ -165,7 +171,8 @@ def _reduce(u: np.ndarray, v: np.ndarray, segments: Tensor, kind: int) -> Tensor
     begin, first_piece = cpu_rows.pieces_of(_array(segments))
     partial = np.zeros((len(begin) - 1, u.shape[1]))
     if u.size:
-        _run("reduce", cpu_rows, _streaming(u.shape[1], torch.float64), u.size, (begin, u, v, kind, partial))
+        # one value is far less work here than an edge elsewhere
+        _run("reduce", cpu_rows, _streaming(u.shape[1], torch.float64), u.size // 8, (begin, u, v, kind, partial))
     return torch.from_numpy(cpu_rows.combine(partial, first_piece, kind))
 
 
@@ -218,9 +225,9 @@ def picard(
     if len(small):
         solve.in_cache("picard", small, (_array(x), code), out)
     if len(large):
-        weight, spare = _array(ordered(rows, weight)), np.empty_like(solve.bias)
+        sorted_weight, spare = _array(ordered(rows, weight)), np.empty_like(solve.bias)
         for graph in large:
-            solve.in_memory(cpu_sweeps.picard_graph, graph, weight, out, (spare, spare, False, code))
+            solve.in_memory(cpu_sweeps.picard_graph, graph, sorted_weight, out, (spare, spare, False, code))
     return out, solve.steps
 
 
@@ -240,9 +247,9 @@ def deflated(
     if len(small):
         solve.in_cache("deflated", small, (), out)
     if len(large):
-        weight, spare, left = _array(ordered(rows, weight)), np.empty_like(solve.bias), np.empty_like(solve.bias)
+        sorted_weight, spare, left = _array(ordered(rows, weight)), np.empty_like(solve.bias), np.empty_like(solve.bias)
         for graph in large:
-            solve.in_memory(cpu_sweeps.deflated_graph, graph, weight, out, (spare, left, True, 0))
+            solve.in_memory(cpu_sweeps.deflated_graph, graph, sorted_weight, out, (spare, left, True, 0))
     return out, solve.steps
 
 
@@ -279,7 +286,9 @@ class _Solve:
         partial = np.empty((cpu_rows.CHUNKS, 2, weight.shape[1]))
         tail = (self.one, self.contraction[graph], self.goal[graph], self.epsilon, self.limit, _ahead(out), partial)
         with _gate() if threads > 1 else nullcontext():
-            taken = solve(lanes, threads, counter, int(first), int(last), pointer, column, weight, self.bias, out.numpy(), *extra, *tail)
+            taken = solve(
+                lanes, threads, counter, int(first), int(last), pointer, column, weight, self.bias, out.numpy(), *extra, *tail
+            )
         self.steps[graph] = taken
 
 

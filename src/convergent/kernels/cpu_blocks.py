@@ -160,7 +160,25 @@ def all_met(contraction, goal, step, size, epsilon):
 
 @kernel
 def picard_worker(
-    lanes, counter, graphs, segments, pointer, column, order, permuted, weight, bias, x, code, one, contraction, goal, epsilon, limit, out, steps
+    lanes,
+    counter,
+    graphs,
+    segments,
+    pointer,
+    column,
+    order,
+    permuted,
+    weight,
+    bias,
+    x,
+    code,
+    one,
+    contraction,
+    goal,
+    epsilon,
+    limit,
+    out,
+    steps,
 ):
     w, heads = width(lanes), x.shape[1]
     blocks = (heads + w - 1) // w
@@ -183,7 +201,9 @@ def picard_worker(
             pack_lanes(graph, head, goal, np.inf, aim)
             taken = 0
             while taken < limit:
-                picard_sweep(lanes, nodes, first, pointer, reads, packed, shift, old, new, code, min(w, heads - head), one, step, size)
+                picard_sweep(
+                    lanes, nodes, first, pointer, reads, packed, shift, old, new, code, min(w, heads - head), one, step, size
+                )
                 old, new, taken = new, old, taken + 1
                 if all_met(rate, aim, step, size, epsilon):
                     break
@@ -282,7 +302,23 @@ def plan_shift(rate, aim, epsilon, coarse, length, along, size, last, shifting, 
 
 @kernel
 def deflated_worker(
-    lanes, counter, graphs, segments, pointer, column, order, permuted, weight, bias, one, contraction, goal, epsilon, limit, out, steps
+    lanes,
+    counter,
+    graphs,
+    segments,
+    pointer,
+    column,
+    order,
+    permuted,
+    weight,
+    bias,
+    one,
+    contraction,
+    goal,
+    epsilon,
+    limit,
+    out,
+    steps,
 ):
     w, heads = width(lanes), bias.shape[1]
     blocks = (heads + w - 1) // w
@@ -310,7 +346,9 @@ def deflated_worker(
                 last_length[lane], size[lane], shifting[lane] = np.inf, 0.0, 1.0
             taken, done = 0, False
             while taken < limit and not done:
-                deflated_sweep(lanes, nodes, first, pointer, reads, packed, constant, left, old, new, taken == 0, one, length, along)
+                deflated_sweep(
+                    lanes, nodes, first, pointer, reads, packed, constant, left, old, new, taken == 0, one, length, along
+                )
                 done = plan_shift(rate, aim, epsilon, coarse, length, along, size, last_length, shifting, shift)
                 shift_nodes(lanes, nodes, packed, new, shift, one, size)
                 old, new, taken = new, old, taken + 1

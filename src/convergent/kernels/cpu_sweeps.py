@@ -110,7 +110,27 @@ def copy_rows(first, last, source, target):
 
 @kernel
 def picard_graph(
-    lanes, threads, counter, first, last, pointer, column, weight, bias, x, spare, left, deflates, code, one, rate, aim, epsilon, limit, ahead, partial
+    lanes,
+    threads,
+    counter,
+    first,
+    last,
+    pointer,
+    column,
+    weight,
+    bias,
+    x,
+    spare,
+    left,
+    deflates,
+    code,
+    one,
+    rate,
+    aim,
+    epsilon,
+    limit,
+    ahead,
+    partial,
 ):
     """Take rows first .. last of x to their fixed point in place; returns the steps."""
     heads = x.shape[1]
@@ -203,7 +223,27 @@ def column_means(threads, counter, args):
 
 @kernel
 def deflated_graph(
-    lanes, threads, counter, first, last, pointer, column, weight, bias, x, spare, left, deflates, code, one, rate, aim, epsilon, limit, ahead, partial
+    lanes,
+    threads,
+    counter,
+    first,
+    last,
+    pointer,
+    column,
+    weight,
+    bias,
+    x,
+    spare,
+    left,
+    deflates,
+    code,
+    one,
+    rate,
+    aim,
+    epsilon,
+    limit,
+    ahead,
+    partial,
 ):
     """Rows first .. last of x, which are zero, to their fixed point in place; returns the steps."""
     heads = x.shape[1]

@@ -135,7 +135,8 @@ def deflated(
 
     After a step x + r the residual is W r. Its mean over the graph is s.r, where s_j is the sum of column j over the
     number of nodes n, and a constant shift a changes the mean residual by -a (1 - sum(s)): a = s.r / (1 - sum(s)).
-    A lane in which the residual once grew beyond the contraction loses its shift and is plain Picard from there on, which is certain to converge.
+    A lane in which the residual once grew beyond the contraction loses its shift and is plain Picard from there on, which is
+    certain to converge.
     """
     epsilon = torch.finfo(bias.dtype).eps
     sizes = segments.diff()
