@@ -118,9 +118,9 @@ def test_relaxation_is_symmetric_gauss_seidel(heads, blocks, monkeypatch):
     assert len(block.unique()) == (CHUNKS if blocks else 1)
     matrix = dense(rows, weight, 300)
     wanted = [sweep_by_hand(matrix[..., h], inverse[:, h], bias[:, h], x[:, h], block) for h in range(heads)]
-    torch.testing.assert_close(cpu.relax(rows, weight, inverse, bias, x.clone()), torch.stack(wanted, 1))
+    torch.testing.assert_close(cpu.relax(rows, weight, inverse, bias, x.clone(), True), torch.stack(wanted, 1))
     one = torch.ones_like(inverse)
-    left, right = (cpu.relax(rows, weight, scale, bias, x.clone()) for scale in (one, None))
+    left, right = (cpu.relax(rows, weight, scale, bias, x.clone(), True) for scale in (one, None))
     torch.testing.assert_close(left, right)
 
 
@@ -131,7 +131,7 @@ def test_relaxation_leaves_the_solution_alone(kernels):
     inverse = torch.full((64, 2), 0.9, dtype=DOUBLE)
     x = torch.randn(64, 2, dtype=DOUBLE)
     bias = x / inverse - kernels.propagate(sorted_rows(graph), weight, x)
-    torch.testing.assert_close(kernels.relax(sorted_rows(graph), weight, inverse, bias, x.clone()), x)
+    torch.testing.assert_close(kernels.relax(sorted_rows(graph), weight, inverse, bias, x.clone(), True), x)
 
 
 @pytest.mark.parametrize("omega", [0.0, 0.66])

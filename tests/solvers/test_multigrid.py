@@ -182,6 +182,12 @@ def test_steps_grow_slowly_towards_one():
     assert hard < 2 * easy
 
 
+def test_steps_do_not_depend_on_the_numbering():
+    place = torch.randperm(160 * 160, generator=torch.Generator().manual_seed(0))  # enough edges for sweeps in blocks
+    straight, shuffled = (steps(edges, 160 * 160, 0.99, tol=1e-6) for edges in (grid(160, 160), place[grid(160, 160)]))
+    assert shuffled <= 1.3 * straight
+
+
 def test_gradients_through_the_transposed_solve():
     graph = Graph(grid(4, 3), 12)
     logits = torch.randn(graph.num_edges, 2, dtype=DOUBLE, requires_grad=True)

@@ -315,12 +315,12 @@ def _scale(inverse: Tensor | None, stand_in: Tensor) -> tuple[np.ndarray, bool]:
     return _door()._array(stand_in if inverse is None else inverse), inverse is not None
 
 
-def relax(rows: Rows, weight: Tensor, inverse: Tensor | None, bias: Tensor, x: Tensor) -> Tensor:
+def relax(rows: Rows, weight: Tensor, inverse: Tensor | None, bias: Tensor, x: Tensor, blocks: bool) -> Tensor:
     cpu = _door()
     if not x.numel():
         return x
     source, spare = cpu._array(x), np.empty(x.shape, cpu._array(x).dtype)
-    chunks = 1 if weight.numel() < cpu.SERIAL else CHUNKS  # never by the number of threads, which must not change a result
+    chunks = CHUNKS if blocks and weight.numel() >= cpu.SERIAL else 1  # never by the threads: they must not change a result
     operator = [cpu._array(part) for part in (rows.pointer, rows.column, weight)]
     operator += [*_scale(inverse, x), cpu._array(bias)]
     lanes, ahead = cpu._streaming(x.shape[1], x.dtype), cpu._ahead(x)

@@ -282,11 +282,12 @@ def combine(
     return result.index_add_(0, place, factor * values.double()[cell])
 
 
-def relax(rows: Rows, weight: Tensor, inverse: Tensor | None, bias: Tensor, x: Tensor) -> Tensor:
+def relax(rows: Rows, weight: Tensor, inverse: Tensor | None, bias: Tensor, x: Tensor, blocks: bool) -> Tensor:
     """Two steps closer to D x = W x + b, where inverse = 1 / D (None: D = I) and W has no diagonal; x may be overwritten.
 
-    Damped Jacobi here. The CPU's kernel makes a forward and a backward Gauss-Seidel sweep in each chunk of the rows, a better
-    smoother that only a sequential machine has for nothing.
+    Damped Jacobi here. The CPU's kernel makes a forward and a backward Gauss-Seidel sweep, a better smoother that only a
+    sequential machine has for nothing; where ``blocks`` allows, it sweeps in blocks of rows, which only smooths while most edges
+    stay within a block.
     """
     for _ in range(2):
         moved = propagate(rows, weight, x, bias)

@@ -102,6 +102,9 @@ class _State:
         self.status = torch.where(done, Status.CONVERGED, self.status)
         if not bool(self.residual.sum().isfinite()):
             self.status = torch.where(torch.isfinite(self.residual), self.status, Status.OVERFLOW)
+        if self.used:  # where the rounding of the defect alone is too much, no further step can help
+            hopeless = (self.status == Status.BUDGET) & (slack * self.amplification > room)
+            self.status = torch.where(hopeless, Status.PRECISION, self.status)
         self.active = self.status == Status.BUDGET
         # a goal below the rounding of the defect itself is out of reach
         self.goal = torch.maximum(SAFETY * room / self.amplification - slack, slack)

@@ -31,6 +31,7 @@ from convergent.solvers.solver import Burst, Solver
 
 OMEGA = 0.66  # of the smoothing of the transfers
 LEVELS = 25
+BLOCKS = 64  # that a sweep may be cut into
 FILL = 8  # smoothed transfers are worth it while a product with them has at most so many terms per edge and node
 AIM = 0.5  # go a little below the goal: rounding parts the recursive residual from the true one, and another burst costs more
 LOSS = 3e-3  # single precision is enough while its rounding, times 1 / (1 - c), stays below
@@ -69,6 +70,7 @@ class Level(NamedTuple):
     twice: Rows  # S^2 P0 [n, columns]
     injection: Rows  # P0 [n, columns]
     coarse: Rows  # A_c, with its diagonal
+    local: bool  # most neighbours have near numbers: sweeps may go by blocks, in parallel
 
     @property
     def columns(self) -> int:
@@ -104,6 +106,13 @@ def _loops(rows: Rows) -> Tensor:
     return (row_of_position(rows) == rows.column).nonzero().squeeze(1)
 
 
+def _local(rows: Rows) -> bool:
+    """Whether three of four edges stay within one of many blocks of rows."""
+    scale = BLOCKS / max(len(rows.pointer) - 1, 1)
+    home, there = ((node.double() * scale).int() for node in (row_of_position(rows), rows.column))
+    return 4 * int((home == there).sum()) >= 3 * len(rows.column)
+
+
 def _coarsen(rows: Rows, loops: Tensor) -> Level:
     kernels = backend(rows.pointer)
     aggregate = kernels.aggregate(rows)
@@ -114,7 +123,7 @@ def _coarsen(rows: Rows, loops: Tensor) -> Level:
         coarse = kernels.reach(rows, injection, count, groups)
         if 2 * len(coarse.column) <= len(rows.column) or len(coarse.column) == count:
             size = groups.pointer.diff()[aggregate.clamp(min=0)]
-            return Level(rows, loops, size, groups, 0.0, injection, injection, injection, coarse)
+            return Level(rows, loops, size, groups, 0.0, injection, injection, injection, coarse, _local(rows))
         further = kernels.aggregate(coarse)
         alone = further < 0  # an aggregate without neighbours stays
         further[alone] = further.max() + 1 + torch.arange(int(alone.sum()), device=further.device)
@@ -137,7 +146,7 @@ def _smoothed(rows: Rows, loops: Tensor, aggregate: Tensor) -> Level | None:
     if 2 * len(coarse.column) > len(rows.column) and len(coarse.column) > count:
         return None
     size = groups.pointer.diff()[aggregate.clamp(min=0)]
-    return Level(rows, loops, size, groups, OMEGA, patterns[1], patterns[2], injection, coarse)
+    return Level(rows, loops, size, groups, OMEGA, patterns[1], patterns[2], injection, coarse, _local(rows))
 
 
 def _terms(rows: Rows, inner: Rows) -> int:
@@ -186,10 +195,10 @@ class Cycle:
         level, rows, weight, inverse, prolongation = self.operators[depth]
         kernels = backend(b)
         if level is None:
-            return kernels.relax(rows, weight, inverse, b, torch.zeros_like(b))
+            return kernels.relax(rows, weight, inverse, b, torch.zeros_like(b), False)
         coarse = kernels.restrict(rows, weight, inverse, b, level.groups, level.omega)
         x = kernels.propagate(level.once, prolongation, self.cycle(coarse, depth + 1))
-        return kernels.relax(rows, weight, inverse, b, x)
+        return kernels.relax(rows, weight, inverse, b, x, level.local)
 
 
 def _operators(structure: Hierarchy, weight: Tensor) -> Iterator[Operator]:
