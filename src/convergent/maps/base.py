@@ -207,6 +207,17 @@ def max_degree(graph: Graph) -> int:
     return graph.cache["max_degree"]
 
 
+def finite(name: str, value: Tensor) -> None:
+    """Raise where a parameter holds NaN or infinity. Inside torch.compile the solve itself looks."""
+    value = value.detach()
+    if traced(value) or bool(value.sum().isfinite()):  # the sum is one quick pass, and rarely wrong
+        return
+    wrong = (~torch.isfinite(value)).nonzero()
+    if len(wrong):
+        where = wrong[0].tolist()
+        raise InputError(f"{name}: expected finite numbers, but got {float(value[tuple(where)])} at {where}")
+
+
 @torch.library.custom_op("convergent::contraction", mutates_args=())
 def _contraction_op(graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float) -> Tensor:
     return _measured(Graph.from_tensors(graph, flow), weight, lipschitz)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Self
 
-import torch
 from torch import Tensor
 
-from convergent.errors import InputError, expect
-from convergent.graph import Graph, Subset, traced
+from convergent.errors import expect
+from convergent.graph import Graph, Subset
 from convergent.kernels import backend
 from convergent.kernels.activations import ACTIVATIONS
-from convergent.maps.base import FixedPointMap, checked, measure_contraction
+from convergent.maps.base import FixedPointMap, checked, finite, measure_contraction
 
 
 class WeightedMap(FixedPointMap):
@@ -27,9 +26,7 @@ class WeightedMap(FixedPointMap):
         self.graph, self.norm, self.activation = graph, "max", activation
         self.weight = checked("weight", weight, graph.num_edges, None, None, graph.device)
         self.bias = checked("bias", bias, graph.num_nodes, self.weight.shape[1], self.weight, graph.device)
-        if not traced(bias) and not bool(self.magnitude().sum().isfinite()):
-            where = [int(index) for index in (~torch.isfinite(bias)).nonzero()[0]]
-            raise InputError(f"bias: expected finite numbers, but got {float(bias[tuple(where)])} at {where}")
+        finite("bias", self.bias)
         self.contraction = measure_contraction(graph, self.weight, ACTIVATIONS[activation].lipschitz)
 
     def parameters(self) -> tuple[Tensor, ...]:

@@ -97,14 +97,15 @@ class _State:
         self.bound = (self.residual + slack) * self.amplification
         self.allowed = torch.add(size * self.rtol, self.tol)
         # an answer that is held in float64 will lose up to half a unit in the last place when it is rounded to its dtype
-        room = self.allowed - size * self.rounds_by()
+        lost = size * self.rounds_by()
+        room = self.allowed - lost
         done = self.bound <= room
         self.status = torch.where(done, Status.CONVERGED, self.status)
         if not bool(self.residual.sum().isfinite()):
             self.status = torch.where(torch.isfinite(self.residual), self.status, Status.OVERFLOW)
-        if self.used:  # where the rounding of the defect alone is too much, no further step can help
-            hopeless = (self.status == Status.BUDGET) & (slack * self.amplification > room)
-            self.status = torch.where(hopeless, Status.PRECISION, self.status)
+        floor = slack * self.amplification  # what rounding leaves of the bound
+        hopeless = (floor > room) & (self.bound <= 4 * (floor + lost))
+        self.status = torch.where(hopeless & (self.status == Status.BUDGET), Status.PRECISION, self.status)
         self.active = self.status == Status.BUDGET
         # a goal below the rounding of the defect itself is out of reach
         self.goal = torch.maximum(SAFETY * room / self.amplification - slack, slack)
