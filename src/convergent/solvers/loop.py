@@ -95,17 +95,20 @@ class _State:
         """Bound the error of x and see which lanes still need steps."""
         slack = certify.rounding(self.fixed, size, self.bias_size)
         self.bound = (self.residual + slack) * self.amplification
-        self.allowed = torch.add(size * self.rtol, self.tol)
+        self.allowed = torch.add(size * self.rtol, self.tol) if self.rtol else torch.zeros_like(size).add_(self.tol)
         # an answer that is held in float64 will lose up to half a unit in the last place when it is rounded to its dtype
-        lost = size * self.rounds_by()
-        room = self.allowed - lost
+        lost = size * rounds_by if (rounds_by := self.rounds_by()) else None
+        room = self.allowed if lost is None else self.allowed - lost
         done = self.bound <= room
-        self.status = torch.where(done, Status.CONVERGED, self.status)
+        self.status.masked_fill_(done, Status.CONVERGED)
+        self.active = self.status == Status.BUDGET
+        if not bool(self.active.any()):
+            return
         if not bool(self.residual.sum().isfinite()):
-            self.status = torch.where(torch.isfinite(self.residual), self.status, Status.OVERFLOW)
+            self.status.masked_fill_(~torch.isfinite(self.residual), Status.OVERFLOW)
         floor = slack * self.amplification  # what rounding leaves of the bound
-        hopeless = (floor > room) & (self.bound <= 4 * (floor + lost))
-        self.status = torch.where(hopeless & (self.status == Status.BUDGET), Status.PRECISION, self.status)
+        hopeless = (floor > room) & (self.bound <= 4 * (floor if lost is None else floor + lost))
+        self.status.masked_fill_(hopeless & self.active, Status.PRECISION)
         self.active = self.status == Status.BUDGET
         # a goal below the rounding of the defect itself is out of reach
         self.goal = torch.maximum(SAFETY * room / self.amplification - slack, slack)
@@ -187,12 +190,14 @@ class _State:
 
     def judge(self, method: Solver, before: Tensor, hit_limit: bool, limit: int) -> None:
         """Go on with the same method, hand over to the next one, or accept that rounding is in the way."""
+        if not bool(self.active.any()):
+            return
         stuck = self.active & (self.residual > (before if hit_limit else 0.5 * before))
         last = self.stage == len(self.plan) - 1
         patience = method.patience()
         self.expected = self.remaining(before, limit) if patience is not None and hit_limit else 0.0
         if last:
-            self.status = torch.where(stuck, Status.PRECISION, self.status)
+            self.status.masked_fill_(stuck, Status.PRECISION)
             self.active = self.active & ~stuck
         elif stuck.any() or (patience is not None and self.expected > SLOW * patience):
             self.stage, self.expected = self.stage + 1, 0.0
@@ -214,7 +219,7 @@ class _State:
             self.bound = self.bound + fixed.size(x - value.double())
             # moving x by d moves T(x) - x by at most (1 + c) d
             lost = (self.status == Status.CONVERGED) & ~(self.bound <= self.allowed)
-            self.status = torch.where(lost, Status.PRECISION, self.status)
+            self.status.masked_fill_(lost, Status.PRECISION)
             self.residual = fixed.size(fixed.defect(value))
         failed = self.status != Status.CONVERGED
         if fixed.norm == "one" and not bool(torch.isfinite(self.bias_size).all()):
