@@ -31,7 +31,8 @@ def main() -> None:
     for name in arguments.names or NAMES:
         with console.status(f"{name} ...") as status:
             say = lambda what, name=name, status=status: status.update(f"{name}: {what} ...")  # noqa: E731
-            options = Options(arguments.quick, arguments.seed, arguments.threads, say)
+            keep = lambda report: report.write(arguments.out)  # noqa: E731
+            options = Options(arguments.quick, arguments.seed, arguments.threads, say, keep)
             report = import_module(f"benchmarks.{name}").run(options)
         reports.append(report)
         console.print(f"wrote {report.write(arguments.out)}")

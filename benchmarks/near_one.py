@@ -44,7 +44,7 @@ class Limits:
 
 def run(options: Options) -> Report:
     quick = options.quick
-    limits = Limits(2, 0.5, 2.0, 5.0) if quick else Limits(5, 15.0, 60.0, 300.0)
+    limits = Limits(2, 0.5, 2.0, 5.0) if quick else Limits(3, 6.0, 10.0, 30.0)
     report = Report("near_one", quick, options.seed, {"tol": TOL, **vars(limits), "extrapolated_from_steps": PROBE})
     for gamma in (0.99,) if quick else (0.99, 0.999):
         for name, make in problems(quick, gamma, options.seed).items():
@@ -57,6 +57,7 @@ def run(options: Options) -> Report:
                 wanted = 10 if part.kind == "random" else 5
                 if part.kind == "grid" or part.heads > 1:
                     report.targets.append(Target(f"{case.name}: Picard over Auto", case.ratio(PICARD), at_least=wanted))
+                options.keep(report)
     return report
 
 

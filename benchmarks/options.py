@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -12,6 +13,9 @@ class Options:
     seed: int = 0
     threads: int = 2
     say: Callable[[str], None] = lambda _: None  # progress
+    keep: Callable[[Any], Any] = lambda _: (
+        None
+    )  # called with a report after each of its cases, so that an interrupt loses one at most
 
     def budget(self, seconds: float) -> float:
         """Seconds after which a slow peer is not repeated."""

@@ -97,7 +97,9 @@ class Report:
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.benchmark}.json"
-        path.write_text(json.dumps(self.to_json(), indent=1) + "\n")
+        half = path.with_suffix(".partial")
+        half.write_text(json.dumps(self.to_json(), indent=1) + "\n")
+        half.replace(path)  # never half a file
         return path
 
     def show(self, console: Console) -> None:

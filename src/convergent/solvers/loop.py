@@ -94,26 +94,25 @@ class _State:
     def certify(self, size: Tensor) -> None:
         """Bound the error of x and see which lanes still need steps."""
         slack = certify.rounding(self.fixed, size, self.bias_size)
-        self.bound = (self.residual + slack) * self.amplification
-        self.allowed = torch.add(size * self.rtol, self.tol) if self.rtol else torch.zeros_like(size).add_(self.tol)
-        # an answer that is held in float64 will lose up to half a unit in the last place when it is rounded to its dtype
-        lost = size * rounds_by if (rounds_by := self.rounds_by()) else None
-        room = self.allowed if lost is None else self.allowed - lost
-        done = self.bound <= room
-        self.status.masked_fill_(done, Status.CONVERGED)
+        floor = slack * self.amplification  # what rounding alone leaves of the bound
+        if rounds_by := self.rounds_by():
+            floor = floor + rounds_by * size
+        self.bound = torch.addcmul(floor, self.residual, self.amplification)
+        self.allowed = torch.add(size * self.rtol, self.tol)
+        self.status.masked_fill_(self.bound <= self.allowed, Status.CONVERGED)
         self.active = self.status == Status.BUDGET
         if not bool(self.active.any()):
             return
         if not bool(self.residual.sum().isfinite()):
             self.status.masked_fill_(~torch.isfinite(self.residual), Status.OVERFLOW)
-        floor = slack * self.amplification  # what rounding leaves of the bound
-        hopeless = (floor > room) & (self.bound <= 4 * (floor if lost is None else floor + lost))
+        hopeless = (floor > self.allowed) & (self.bound <= 4 * floor)
         self.status.masked_fill_(hopeless & self.active, Status.PRECISION)
         self.active = self.status == Status.BUDGET
         # a goal below the rounding of the defect itself is out of reach
-        self.goal = torch.maximum(SAFETY * room / self.amplification - slack, slack)
+        self.goal = torch.maximum(SAFETY * (self.allowed - floor) / self.amplification, slack)
 
     def rounds_by(self) -> float:
+        """An answer that is held in float64 loses up to half a unit in the last place when it is rounded to its dtype."""
         held = self.fixed.dtype if self.x is None else self.x.dtype
         return 0.0 if self.solver.refine or held == self.fixed.dtype else torch.finfo(self.fixed.dtype).eps / 2
 
@@ -147,11 +146,13 @@ class _State:
 
     def polish(self) -> None:
         """Steps in float64 where all that is left is rounding: T(x) is x plus its defect, which is known."""
-        for _ in range(POLISH):
+        budget = self.solver.max_iterations
+        left = POLISH if budget is None else min(POLISH, budget - int(self.steps.max()))
+        for _ in range(left):
             if not bool(self.active.any()) or bool((self.active & (self.bound > CLOSE * self.allowed)).any()):
                 return
             assert self.x is not None
-            self.look(self.x.double() + self.defect, self.active.any(1).long())
+            self.look(self.x + self.defect, self.active.any(1).long())  # in float64, as the defect is
 
     def limit(self, method: Solver) -> int:
         """Steps the next burst may take: not so many that an interrupt goes unheard, nor more than the budget."""
@@ -209,17 +210,13 @@ class _State:
         return limit * float((wanted / rate).max()) if rate.numel() else 0.0
 
     def finish(self) -> Solution:
-        """The answer in its dtype; what rounding to it adds is part of the bound."""
+        """The answer in its dtype; what rounding to it adds is part of the bound already."""
         solver, fixed = self.solver, self.fixed
         x = torch.zeros_like(fixed.at_zero()) if self.x is None else self.x
         value = x.double() if solver.refine else x.to(fixed.dtype)
         if any(value.data_ptr() == given.data_ptr() for given in self.inputs if given is not None):
             value = value.clone()  # the answer is never the caller's own tensor
         if value.dtype != x.dtype and not solver.refine:
-            self.bound = self.bound + fixed.size(x - value.double())
-            # moving x by d moves T(x) - x by at most (1 + c) d
-            lost = (self.status == Status.CONVERGED) & ~(self.bound <= self.allowed)
-            self.status.masked_fill_(lost, Status.PRECISION)
             self.residual = fixed.size(fixed.defect(value))
         failed = self.status != Status.CONVERGED
         if fixed.norm == "one" and not bool(torch.isfinite(self.bias_size).all()):
