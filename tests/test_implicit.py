@@ -214,7 +214,7 @@ def test_compiled_solutions_keep_their_certificate_and_their_errors() -> None:
     weight, bias = torch.full((8, 2), 0.2), torch.ones(6, 2)
     solution = compiled(weight, bias)
     assert solution.converged.all()
-    assert (solution.method, solution.iterations > 0) == ("Picard", True)
+    assert (solution.method, solution.iterations > 0) == ("Deflated", True)
     with pytest.raises(Exception, match="in graph 0, head 0"):
         compiled(weight * 4, bias)
 

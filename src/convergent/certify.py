@@ -46,6 +46,10 @@ def rounding(fixed: FixedPointMap, size: Tensor, bias_size: Tensor) -> Tensor:
     A row of d products and a bias is off by at most (d + 2) u (c |x| + |b|), where u is half a unit in the last place (Higham 2002,
     section 3.1); the subtraction of x from something close to it is exact. An activation adds a few units of its own.
     """
-    half = torch.finfo(torch.float64).eps / 2
-    error = (max_degree(fixed.graph) + 2) * (fixed.contraction * size + bias_size)
-    return half * (error if fixed.linear else 1.2 * error + 8 * size)
+    error = unit(fixed) * (fixed.contraction * size + bias_size)
+    return error if fixed.linear else 1.2 * error + 4 * torch.finfo(torch.float64).eps * size
+
+
+def unit(fixed: FixedPointMap) -> float:
+    """What rounding adds to a defect, for a product and a bias that are of size one together."""
+    return torch.finfo(torch.float64).eps / 2 * (max_degree(fixed.graph) + 2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 FLOWS = ("target_to_source", "source_to_target")
+SMALL = 1 << 14  # edges of a graph that fits in cache with a block of heads
 
 
 class Subset(NamedTuple):
@@ -72,7 +75,7 @@ class Graph:
         self.segments = _segments(batch, pointer, self.num_nodes, self.row)
         self.num_graphs = len(self.segments) - 1
         self._transpose: Graph | None = None
-        self.cache: dict[str, Any] = {}  # what others derive from the structure alone, such as a multigrid hierarchy
+        self.cache: dict[str, Any] = {}
         if self.num_graphs > 1:
             inside = self.batch[self.row] == self.batch[self.column]
             expect(bool(inside.all()), "edge_index", "edges that stay within their graph of the batch", _first_false(inside))
@@ -107,6 +110,22 @@ class Graph:
             return self.num_nodes
         return int(self.segments.diff().max()) if self.num_graphs else 0
 
+    @property
+    def small(self) -> Tensor | None:
+        """The graphs that fit in cache, bool [G]; None: all of them."""
+
+        def find() -> Tensor | None:
+            fits = self.rows.pointer[self.segments.long()].diff() <= SMALL
+            return None if bool(fits.all()) else fits
+
+        return self.cached("small", find)
+
+    def cached(self, name: str, make: Callable[[], Any]) -> Any:
+        """What others derive from the structure alone, such as a multigrid hierarchy, made once."""
+        if name not in self.cache:
+            self.cache[name] = make()
+        return self.cache[name]
+
     def spread(self, values: Tensor) -> Tensor:
         """Per graph [G, ...] -> per node [N, ...] (or [1, ...], which broadcasts, for a single graph)."""
         return values if self.num_graphs == 1 else values[self.batch]
@@ -114,7 +133,8 @@ class Graph:
     def transpose(self) -> Graph:
         """The same graph with every edge read the other way; its transpose is this graph again."""
         if self._transpose is None:
-            with torch._C._DisableFuncTorch():  # structure is no part of a transform of torch.func that may be under way
+            # structure is no part of a transform of torch.func that may be under way; a compiler cannot look into the guard
+            with nullcontext() if torch.compiler.is_compiling() else torch._C._DisableFuncTorch():
                 rows = _index(self.column, self.row, self.num_nodes)
             other = FLOWS[1 - FLOWS.index(self.flow)]
             turned = Graph._assemble(self.num_nodes, other, self.column, self.row, rows, self.segments)

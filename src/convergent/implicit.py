@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +94,7 @@ class _Problem:
         return self.graph.flow, self.kind, self.settings, self.norm, self.solver.encoded(), self.adjoint.encoded()
 
     def run(self, x0: Tensor | None, contraction: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        with torch.no_grad(), torch.autocast(contraction.device.type, enabled=False):
+        with torch.no_grad(), _without_autocast(contraction.device.type):
             return run(self.solver, self.map(parameters, contraction), x0).tensors()
 
     def gradients(self, value: Tensor, contraction: Tensor, parameters: Sequence[Tensor], grad: Tensor) -> tuple[Tensor, ...]:
@@ -104,6 +105,10 @@ class _Problem:
         if self.on_adjoint is not None:
             self.on_adjoint(adjoint)
         return fixed.pullback(x, adjoint.value)
+
+
+def _without_autocast(device: str) -> AbstractContextManager[object]:
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def fixed_point(

@@ -113,7 +113,7 @@ def one_pass(kernels, p: Problem) -> dict[str, torch.Tensor]:
         "max": kernels.segment_reduce(p.x, p.segments, "max"),
         "one": kernels.segment_reduce(p.x, p.segments, "one"),
         "dot": kernels.segment_dot(p.x, p.bias, p.segments),
-        "row_sums": kernels.row_sums(p.rows, p.weight),
+        "row_peaks": kernels.row_peaks(p.rows, p.segments, p.weight),
         "defect": kernels.defect(p.rows, p.weight, p.bias, p.x, "leaky_relu"),
     }
 

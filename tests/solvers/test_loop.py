@@ -99,7 +99,39 @@ def test_residual_is_the_norm_of_the_defect() -> None:
 
 
 def test_the_choice_is_visible() -> None:
-    graph = random_batch([40, 30], 5, 0)
-    assert solve(random_map(graph, gamma=0.3)).method == "Picard"
-    assert "Picard" not in solve(random_map(graph, gamma=0.999)).method
-    assert "method='Picard'" in repr(solve(random_map(graph, gamma=0.3)))
+    small, large = random_batch([40, 30], 5, 0), random_batch([4000], 5, 0)
+    assert solve(random_map(small, gamma=0.3)).method == "Deflated"
+    assert solve(random_map(large, gamma=0.3)).method == "Picard"
+    assert "Picard" not in solve(random_map(large, gamma=0.999)).method
+    assert "method='Picard'" in repr(solve(random_map(large, gamma=0.3)))
+
+
+def test_small_graphs_beside_a_large_one() -> None:
+    """The small ones are settled in one call, the large one and what is left over go through the loop."""
+    graph = random_batch([10, 9000, 25], 2.5, 0)
+    assert graph.small is not None
+    assert graph.small.tolist() == [True, False, True]
+    fixed = random_map(graph, gamma=0.8)
+    solution = solve(fixed, Auto(tol=1e-9))
+    assert solution.converged.all()
+    assert (true_error(solution, fixed) <= solution.error_bound).all()
+    alone = solve(fixed.restrict(subset := graph.subset(graph.small), graph.small), Auto(tol=1e-9))
+    assert torch.equal(solution.value[subset.nodes], alone.value)
+
+
+def test_a_small_graph_that_mixes_slowly_is_handed_over() -> None:
+    chain = torch.arange(100)
+    graph = Graph(torch.cat([torch.stack([chain[:-1], chain[1:]]), torch.stack([chain[1:], chain[:-1]])], 1), 200)
+    fixed = random_map(graph, gamma=0.9999)
+    solution = solve(fixed, Auto(tol=1e-8))
+    assert set(solution.method.split(" + ")) == {"Deflated", "Multigrid"}
+    assert (true_error(solution, fixed) <= solution.error_bound).all()
+
+
+def test_an_error_names_the_graph_of_the_batch() -> None:
+    fixed = random_map(random_batch([10, 20, 30], 3, 0), gamma=0.9, dtype=torch.float32)
+    scale = torch.tensor([1.0, 1.0, 1e4])[fixed.graph.batch]
+    large = fixed.with_bias(fixed.bias * scale[:, None])
+    with pytest.raises(ConvergenceError, match="1 of 3 graphs did not reach the tolerance: graph 2, head 0") as caught:
+        solve(large, Auto(tol=1e-5))
+    assert caught.value.solution.converged.tolist() == [True, True, False]

@@ -20,7 +20,7 @@ def test_a_graph_has_converged_when_all_its_heads_have() -> None:
     status = torch.tensor([[Status.CONVERGED, Status.CONVERGED], [Status.CONVERGED, Status.BUDGET]])
     steps = torch.tensor([3, 9])
     empty = torch.zeros(0)
-    solution = Solution(empty, empty, empty, status, steps, used_methods({"GMRES", "Picard"}, status.device))
+    solution = Solution(empty, empty, empty, status, steps, used_methods(("GMRES", "Picard"), status.device))
     assert solution.converged.tolist() == [True, False]
     assert solution.iterations == 9
     assert set(solution.method.split(" + ")) == {"Picard", "GMRES"}

@@ -17,9 +17,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from convergent.kernels.reference import Rows
+from convergent.kernels.reference import SAFETY, Accuracy, Rows, Settled
 
-__all__ = ["Rows", "backend", "using"]
+__all__ = ["SAFETY", "Accuracy", "Rows", "Settled", "backend", "using"]
 
 _forced: ContextVar[str | None] = ContextVar("convergent_backend", default=None)
 

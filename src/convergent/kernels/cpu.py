@@ -17,14 +17,15 @@ import torch
 from numba import types
 from torch import Tensor
 
-from convergent.kernels import cpu_blocks, cpu_rows, cpu_sweeps
+from convergent.kernels import cpu_blocks, cpu_lu, cpu_rows, cpu_settle, cpu_sweeps
 from convergent.kernels.cpu_aggregate import aggregate, blend, combine, reach, relax, restrict
 from convergent.kernels.lanes import Lanes
-from convergent.kernels.reference import Rows
+from convergent.kernels.reference import Accuracy, Rows, Settled
 
 __all__ = [
     "Rows",
     "aggregate",
+    "arrange",
     "blend",
     "combine",
     "deflated",
@@ -38,9 +39,10 @@ __all__ = [
     "reach",
     "relax",
     "restrict",
-    "row_sums",
+    "row_peaks",
     "segment_dot",
     "segment_reduce",
+    "settle",
 ]
 
 SERIAL = 100_000  # values (edges times heads) below which waking other threads costs more than they save
@@ -57,7 +59,7 @@ if "NUMBA_THREADING_LAYER_PRIORITY" not in os.environ:
 @cache
 def _streaming(heads: int, dtype: torch.dtype) -> Lanes:
     """Lanes for arrays that are read once, where they lie."""
-    number = types.float32 if dtype == torch.float32 else types.float64
+    number = _number(dtype)
     if heads in (1, 4, 8) or heads % 16 == 0:
         return _lanes(min(heads, 16) or 16, number, False)
     return _lanes(4 if heads < 4 else 16, number, True)
@@ -66,8 +68,13 @@ def _streaming(heads: int, dtype: torch.dtype) -> Lanes:
 @cache
 def _packing(heads: int, dtype: torch.dtype) -> Lanes:
     """Lanes for graphs that are packed into a scratch of their own."""
-    number = types.float32 if dtype == torch.float32 else types.float64
-    return _lanes(4 if heads <= 4 else 16 if heads <= 16 else 32, number, True)
+    number = _number(dtype)
+    width = 4 if heads <= 4 else 16 if heads <= 16 else 32
+    return _lanes(width, number, heads % width != 0)
+
+
+def _number(dtype: torch.dtype) -> types.Float:
+    return types.float32 if dtype == torch.float32 else types.float64
 
 
 @cache
@@ -185,13 +192,14 @@ def segment_dot(u: Tensor, v: Tensor, segments: Tensor) -> Tensor:
     return _reduce(_array(u), _array(v), segments, 2)
 
 
-def row_sums(rows: Rows, weight: Tensor) -> Tensor:
-    out = torch.empty(len(rows.pointer) - 1, weight.shape[1], dtype=torch.float64)
-    if out.numel():
+def row_peaks(rows: Rows, segments: Tensor, weight: Tensor) -> Tensor:
+    begin, first_piece = cpu_rows.pieces_of(_array(segments))
+    partial = np.zeros((len(begin) - 1, weight.shape[1]))
+    if weight.numel():
         pointer, _, order, permuted = _structure(rows)
-        args = (pointer, order, permuted, _array(weight), out.numpy())
-        _run("row_sums", cpu_rows, _streaming(weight.shape[1], torch.float64), weight.numel(), args)
-    return out
+        args = (begin, pointer, order, permuted, _array(weight), partial)
+        _run("row_peaks", cpu_rows, _streaming(weight.shape[1], torch.float64), weight.numel(), args)
+    return torch.from_numpy(cpu_rows.combine(partial, first_piece, 0))
 
 
 def defect(rows: Rows, weight: Tensor, bias: Tensor, x: Tensor, activation: str) -> Tensor:
@@ -241,16 +249,44 @@ def deflated(
     goal: Tensor,
     limit: int,
 ) -> tuple[Tensor, Tensor]:
+    """For graphs larger than the cache; those that fit are solved by ``settle``."""
     solve = _Solve(rows, segments, weight, bias, norm, contraction, goal, limit)
     out = torch.zeros(bias.shape, dtype=bias.dtype)
-    small, large = solve.graphs()
-    if len(small):
-        solve.in_cache("deflated", small, (), out)
-    if len(large):
-        sorted_weight, spare, left = _array(ordered(rows, weight)), np.empty_like(solve.bias), np.empty_like(solve.bias)
-        for graph in large:
-            solve.in_memory(cpu_sweeps.deflated_graph, graph, sorted_weight, out, (spare, left, True, 0))
+    sorted_weight, spare, left = _array(ordered(rows, weight)), np.empty_like(solve.bias), np.empty_like(solve.bias)
+    for graph in np.flatnonzero(np.isfinite(solve.goal).any(1)).tolist():
+        solve.in_memory(cpu_sweeps.deflated_graph, graph, sorted_weight, out, (spare, left, True, 0))
     return out, solve.steps
+
+
+def arrange(rows: Rows, segments: Tensor) -> cpu_settle.Layout:
+    """What ``settle`` needs to know of a structure, for all solves on it."""
+    nodes = _array(segments)
+    return cpu_settle.Layout(nodes, *cpu_settle.arrange(nodes, *_structure(rows)))
+
+
+def settle(
+    layout: cpu_settle.Layout, rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x0: Tensor | None, norm: str,
+    keep: Tensor | None, accuracy: Accuracy,
+) -> Settled:  # fmt: skip
+    graphs, heads = len(layout.segments) - 1, bias.shape[1]
+    dtype = torch.float64 if accuracy.wide else bias.dtype
+    table = np.zeros((3, graphs, heads))  # residual, bound, met
+    value = (torch.empty if keep is None else torch.zeros)(bias.shape, dtype=dtype)
+    steps = np.zeros(graphs, np.int64)
+    chosen = np.arange(graphs) if keep is None else np.flatnonzero(_array(keep))
+    if len(chosen) and heads:
+        contraction = _as(accuracy.contraction, torch.float64)
+        wider = accuracy.amplification
+        factor = 1 / (1 - contraction) if wider is None else _as(wider, torch.float64)
+        tol = _as(accuracy.tol, torch.float64) if isinstance(accuracy.tol, Tensor) else np.full((graphs, heads), accuracy.tol)
+        half = 0.0 if dtype == torch.float64 else torch.finfo(dtype).eps / 2
+        extent = (int(np.diff(part)[chosen].max()) for part in (layout.segments, layout.borders))
+        operator = (_as(weight, bias.dtype), _array(bias), _array(bias if x0 is None else x0), x0 is not None)
+        numbers = (accuracy.rtol, accuracy.unit, half, torch.finfo(bias.dtype).eps, norm == "one", accuracy.limit)
+        args = (chosen, *extent, *layout, *operator, contraction, factor, tol, *numbers, value.numpy(), *table, steps)
+        _run("settle", cpu_settle, _packing(heads, bias.dtype), weight.numel(), args)
+    residual, bound, met = (torch.from_numpy(part) for part in (table[0], table[1], table[2] > 0))
+    return Settled(value, residual, bound, met, torch.from_numpy(steps))
 
 
 class _Solve:
@@ -299,5 +335,5 @@ def lu_solve(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor) -> Tens
         graphs = np.arange(len(nodes) - 1)
         args = (graphs, nodes, *_structure(rows), _as(weight, bias.dtype), _array(bias), out.numpy())
         work = int((np.diff(nodes).astype(np.float64) ** 3).sum()) * bias.shape[1] // 16
-        _run("lu", cpu_blocks, _packing(bias.shape[1], bias.dtype), work, args)
+        _run("lu", cpu_lu, _packing(bias.shape[1], bias.dtype), work, args)
     return out

@@ -142,35 +142,6 @@ def defect_team(threads, lanes, counter, args):
 
 
 @kernel
-def row_sums_worker(lanes, counter, pointer, order, permuted, weight, out):
-    rows, heads = len(pointer) - 1, weight.shape[1]
-    top = len(order) - 1
-    chunk = take(counter)
-    while chunk < CHUNKS:
-        first, last = cut(pointer, 0, rows, chunk, CHUNKS), cut(pointer, 0, rows, chunk + 1, CHUNKS)
-        if chunk == CHUNKS - 1:
-            last = rows
-        for row in range(first, last):
-            begin, end = at(pointer, row), at(pointer, row + 1)
-            for head in range(0, heads, width(lanes)):
-                total = splat(lanes, 0.0)
-                for position in range(begin, end):
-                    edge = position
-                    if permuted:
-                        prefetch(weight, at(order, min(position + 16, top)) * heads + head)
-                        edge = at(order, position)
-                    total = total + magnitude(load_some(lanes, weight, edge * heads + head, heads - head))
-                store_some(lanes, out, row * heads + head, total, heads - head)
-        chunk = take(counter)
-
-
-@team
-def row_sums_team(threads, lanes, counter, args):
-    for _ in prange(threads):
-        row_sums_worker(lanes, counter, *args)
-
-
-@kernel
 def ordered_worker(lanes, counter, order, weight, out):
     edges, heads = weight.shape
     chunk = take(counter)
@@ -257,6 +228,33 @@ def reduce_worker(lanes, counter, begin, u, v, kind, out):
 def reduce_team(threads, lanes, counter, args):
     for _ in prange(threads):
         reduce_worker(lanes, counter, *args)
+
+
+@kernel
+def row_peaks_worker(lanes, counter, begin, pointer, order, permuted, weight, out):
+    """Of every piece: the largest absolute row sum."""
+    heads, top = weight.shape[1], len(order) - 1
+    piece = take(counter)
+    while piece < len(begin) - 1:
+        for head in range(0, heads, width(lanes)):
+            peak = splat(lanes, 0.0)
+            for row in range(begin[piece], begin[piece + 1]):
+                total = splat(lanes, 0.0)
+                for position in range(at(pointer, row), at(pointer, row + 1)):
+                    edge = position
+                    if permuted:
+                        prefetch(weight, at(order, min(position + 16, top)) * heads + head)
+                        edge = at(order, position)
+                    total = total + magnitude(load_some(lanes, weight, edge * heads + head, heads - head))
+                peak = larger(peak, total)
+            store_some(lanes, out, piece * heads + head, peak, heads - head)
+        piece = take(counter)
+
+
+@team
+def row_peaks_team(threads, lanes, counter, args):
+    for _ in prange(threads):
+        row_peaks_worker(lanes, counter, *args)
 
 
 @kernel

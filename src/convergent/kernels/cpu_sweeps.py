@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from convergent.kernels.cpu_blocks import all_met, plan_shift
+from convergent.kernels.cpu_blocks import all_met
 from convergent.kernels.cpu_rows import CHUNKS, RUN, activate, cut, kernel, propagate_rows, team
 from convergent.kernels.lanes import at, doubled, fma, in_double, larger, load_some, magnitude, put, store_some, take, width
 
@@ -219,6 +219,21 @@ def column_means(threads, counter, args):
         column_team(threads, counter, args)
     else:
         column_worker(counter, 1, *args)
+
+
+@kernel
+def plan_shift(rate, aim, epsilon, coarse, length, along, size, last, shifting, shift):
+    """The shift of every head; True when every head is done."""
+    left_over = 0.0
+    for head in range(len(shift)):
+        done = (rate[head] * length[head] <= aim[head]) | (length[head] <= 2 * epsilon * size[head])
+        keeps = shifting[head] if length[head] <= rate[head] * last[head] else 0.0
+        shifting[head] = keeps
+        # the last step of a head is a plain one: its residual is known to be at most contraction * length
+        shift[head] = 0.0 if done or keeps == 0.0 else along[head] / coarse[head]
+        last[head] = length[head]
+        left_over += 0.0 if done else 1.0
+    return left_over == 0.0
 
 
 @kernel

@@ -250,6 +250,37 @@ def where_negative(typing, condition, a, b):
 
 
 @intrinsic
+def where_at_most(typing, a, b, yes, no):
+    """``yes`` where a <= b, ``no`` elsewhere and where one of them is NaN."""
+
+    def generate(context, builder, sig, args):
+        return builder.select(builder.fcmp_ordered("<=", args[0], args[1]), args[2], args[3])
+
+    return a(a, a, a, a), generate
+
+
+@intrinsic
+def root(typing, a):
+    def generate(context, builder, sig, args):
+        return _call(builder, f"llvm.sqrt.{_suffix(args[0].type)}", args[0].type, list(args))
+
+    return a(a), generate
+
+
+@intrinsic
+def any_lane(typing, a):
+    """Whether any lane is not zero."""
+
+    def generate(context, builder, sig, args):
+        number = ir.IntType(a.dtype.bitwidth)
+        bits = builder.bitcast(args[0], ir.VectorType(number, a.width))
+        name = f"llvm.vector.reduce.or.v{a.width}i{a.dtype.bitwidth}"
+        return builder.icmp_unsigned("!=", _call(builder, name, number, [bits]), number(0))
+
+    return types.boolean(a), generate
+
+
+@intrinsic
 def in_double(typing, lanes):
     """The same lanes in double precision."""
 

@@ -16,6 +16,9 @@ from torch import Tensor
 
 from convergent.kernels.activations import ACTIVATIONS
 
+SAFETY = 0.8  # aim below the tolerance, so that rounding does not cost another burst
+ROUNDS = 8  # bursts of a certified solve; each but the last takes off what the dtype of the steps can hold
+
 
 class Rows(NamedTuple):
     """A compressed sparse row structure without its weights."""
@@ -74,11 +77,11 @@ def segment_dot(u: Tensor, v: Tensor, segments: Tensor) -> Tensor:
     return out.index_add_(0, index, u.double() * v.double())
 
 
-def row_sums(rows: Rows, weight: Tensor) -> Tensor:
-    """Absolute row sums [N, H] in float64."""
-    ones = weight.new_ones(len(rows.pointer) - 1, weight.shape[1], dtype=torch.float64)
-    row = row_of_position(rows)
-    return torch.zeros_like(ones).index_add_(0, row, ordered(rows, weight).abs().double())
+def row_peaks(rows: Rows, segments: Tensor, weight: Tensor) -> Tensor:
+    """The largest absolute row sum of every graph and head: [G, H] in float64."""
+    sums = weight.new_zeros(len(rows.pointer) - 1, weight.shape[1], dtype=torch.float64)
+    sums.index_add_(0, row_of_position(rows), ordered(rows, weight).abs().double())
+    return segment_reduce(sums, segments, "max")
 
 
 def defect(rows: Rows, weight: Tensor, bias: Tensor, x: Tensor, activation: str) -> Tensor:
@@ -164,6 +167,83 @@ def deflated(
         steps += live
         live = live & ~done.all(1)
     return x, steps
+
+
+class Accuracy(NamedTuple):
+    """What a certified solve has to reach: an error of at most tol + rtol * |x| in every graph and head."""
+
+    contraction: Tensor  # [G, H]
+    amplification: Tensor | None  # [G, H], from residual to error; None: 1 / (1 - contraction)
+    tol: Tensor | float  # [G, H]
+    rtol: float
+    unit: float  # what rounding adds to a defect, for a bias and a product of size one
+    wide: bool  # the answer is in float64, whatever the dtype of the map
+    limit: int  # steps at most
+
+
+class Settled(NamedTuple):
+    """A certified solve: ``met`` says where the error is known to be small enough."""
+
+    value: Tensor  # [N, H]
+    residual: Tensor  # [G, H], of the value
+    bound: Tensor  # [G, H]
+    met: Tensor  # bool [G, H]
+    steps: Tensor  # [G]
+
+
+def arrange(rows: Rows, segments: Tensor) -> None:
+    """A layout of the structure that ``settle`` wants to find again; plain torch needs none."""
+
+
+def settle(
+    layout: None, rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x0: Tensor | None, norm: str,
+    keep: Tensor | None, accuracy: Accuracy,
+) -> Settled:  # fmt: skip
+    """x = W x + b by deflated steps on the correction in the dtype of the map, with defects and certificate in float64.
+
+    Only the graphs where ``keep`` [G] is true are solved (None: all of them); the others are not met.
+    """
+    contraction, amplification, tol, rtol, unit, wide, limit = accuracy
+    factor = 1 / (1 - contraction) if amplification is None else amplification
+    keep = contraction.new_ones(len(contraction), dtype=torch.bool) if keep is None else keep
+    dtype = torch.float64 if wide else bias.dtype
+    epsilon = torch.finfo(bias.dtype).eps
+    half = 0.0 if dtype == torch.float64 else torch.finfo(dtype).eps / 2  # lost when x is rounded to the answer
+    batch = torch.repeat_interleave(torch.arange(len(keep), device=bias.device), segments.diff())
+    bias_size = segment_reduce(bias, segments, norm)
+    x = torch.zeros_like(bias, dtype=torch.float64) if x0 is None else x0.double()
+    right = defect(rows, weight, bias, x, "identity")
+    residual = segment_reduce(right, segments, norm)
+    size = bias_size / (1 + contraction) if x0 is None else segment_reduce(x, segments, norm)
+    bound, met = torch.full_like(residual, torch.inf), torch.zeros_like(residual, dtype=torch.bool)
+    active = keep[:, None].expand_as(met).clone()
+    rounds = torch.zeros_like(residual)
+    steps = torch.zeros(len(keep), dtype=torch.long, device=bias.device)
+    for turn in range(ROUNDS + 1):
+        slack = unit * (contraction * size + bias_size)
+        floor = slack * factor + rounds * size
+        bound = torch.where(active, residual * factor + floor, bound)
+        allowed = tol + rtol * size
+        met |= active & (bound <= allowed)
+        active &= ~met & ~((floor > allowed) & (bound <= 4 * floor)) & torch.isfinite(bound)
+        goal = torch.maximum(SAFETY * (allowed - slack * factor - half * size) / factor, slack)
+        within_reach = 2 * epsilon * residual
+        # a correction that one burst cannot hold is shared by two, which takes no more steps than one
+        aim = torch.where(goal > within_reach, goal, torch.maximum((goal * residual).sqrt(), within_reach))
+        left = limit - int(steps.max()) if len(steps) else 0
+        if turn == ROUNDS or left <= 0 or not active.any():
+            break
+        aim = torch.where(active, aim, torch.inf)
+        correction, taken = deflated(rows, segments, weight, right.to(bias.dtype), norm, contraction, aim, left)
+        x = torch.where(active[batch], x + correction, x)
+        if turn > 0 or x0 is not None:  # zero plus one correction still is a number of the answer's dtype
+            rounds = torch.where(active, half, rounds)
+        right = defect(rows, weight, bias, x, "identity")
+        residual, size = segment_reduce(right, segments, norm), segment_reduce(x, segments, norm)
+        steps += taken
+    value = x.to(dtype)
+    residual = segment_reduce(defect(rows, weight, bias, value, "identity"), segments, norm)
+    return Settled(value, residual, bound, met, steps)
 
 
 def dense(rows: Rows, segments: Tensor, weight: Tensor) -> Tensor:

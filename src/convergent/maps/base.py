@@ -182,13 +182,11 @@ class _Contraction(torch.autograd.Function):
 
 
 def _measured(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:
-    kernels = backend(weight)
-    sums = kernels.row_sums(graph.rows, weight)
-    factor = lipschitz * kernels.segment_reduce(sums, graph.segments, "max")
     # a sum of d terms in float64 can be d units in the last place too small
-    factor = factor * (1 + (max_degree(graph) + 2) * torch.finfo(torch.float64).eps)
-    bad = ~(factor < 1)
-    if bad.any():
+    wider = lipschitz * (1 + (max_degree(graph) + 2) * torch.finfo(torch.float64).eps)
+    factor = backend(weight).row_peaks(graph.rows, graph.segments, weight).mul_(wider)
+    if factor.numel() and not bool(factor.max() < 1):
+        bad = ~(factor < 1)
         where, head = (int(index) for index in bad.nonzero()[0])
         came = float(factor[where, head])
         if came != came:
@@ -202,9 +200,7 @@ def _measured(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:
 
 def max_degree(graph: Graph) -> int:
     """The largest number of edges a node sums over."""
-    if "max_degree" not in graph.cache:
-        graph.cache["max_degree"] = int(graph.out_degree.max()) if graph.num_nodes else 0
-    return graph.cache["max_degree"]
+    return graph.cached("max_degree", lambda: int(graph.out_degree.max()) if graph.num_nodes else 0)
 
 
 def finite(name: str, value: Tensor) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from convergent.graph import Graph
+from convergent.kernels import Accuracy, Settled, backend
 from convergent.maps.weighted import WeightedMap
 from convergent.operations import edge_product, propagate
 
@@ -34,6 +35,12 @@ class LinearMap(WeightedMap):
         right = torch.zeros_like(self.bias) if bias is None else bias
         norm = "one" if self.norm == "max" else "max"
         return LinearMap.restore(self.graph.transpose(), [self.weight, right], self.contraction, norm)
+
+    def settle(self, x0: Tensor | None, keep: Tensor | None, accuracy: Accuracy) -> Settled:
+        """The certified fixed point of the graphs where ``keep`` [G] is true (None: of all), in one call of the kernels."""
+        kernels, graph = backend(self.weight), self.graph
+        layout = graph.cached(f"layout of {kernels.__name__}", lambda: kernels.arrange(graph.rows, graph.segments))
+        return kernels.settle(layout, graph.rows, graph.segments, self.weight, self.bias, x0, self.norm, keep, accuracy)
 
     def __call__(self, x: Tensor) -> Tensor:
         return propagate(self.graph, self.weight, x) + self.bias

@@ -14,12 +14,16 @@ from convergent.solvers.multigrid import Multigrid
 from convergent.solvers.picard import Picard
 from convergent.solvers.solver import Solver
 
+SETTLE = 192  # deflated steps, after which a small graph is worth a direct solve
 FEW_STEPS = 40  # below this nothing beats plain Picard
 
 
 @dataclass(frozen=True)
 class Auto(Solver):
     """Picks by the number of Picard steps the contraction calls for, the size of the graphs, and what is seen on the way."""
+
+    def settles(self, fixed: FixedPointMap) -> int:
+        return SETTLE
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         return suggest(fixed, picard_steps)
@@ -36,5 +40,5 @@ def _(fixed: LinearMap, picard_steps: float) -> list[Solver]:
     if picard_steps <= FEW_STEPS:
         return [Picard()]
     if fixed.graph.largest <= DENSE_NODES:
-        return [Deflated(), Direct(), Picard()]
+        return [Direct(), Picard()]  # deflated steps have been tried
     return [Deflated(trial=16), Multigrid(), BiCGStab(), Picard()]

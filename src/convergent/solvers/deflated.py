@@ -29,6 +29,9 @@ class Deflated(Solver):
         super().__post_init__()
         expect(isinstance(self.trial, int) and self.trial >= 1, "trial", "a whole number, 1 or more", repr(self.trial))
 
+    def settles(self, fixed: FixedPointMap) -> int:
+        return 100_000
+
     def patience(self) -> int | None:
         return self.trial
 

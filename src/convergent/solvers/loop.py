@@ -18,12 +18,12 @@ from torch import Tensor
 
 from convergent import certify
 from convergent.errors import ConvergenceError
+from convergent.kernels import SAFETY, Accuracy
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.solvers.picard import Picard
 from convergent.solvers.solution import Solution, Status, used_methods
 from convergent.solvers.solver import Burst, Solver
 
-SAFETY = 0.8  # aim below the tolerance, so that rounding does not cost another burst
 SLOW = 4  # a method on trial hands over where it needs more than so many times its trial
 POLISH, CLOSE = 2, 8.0  # at most so many single steps, and only within this factor of the tolerance
 WORK = 4e9  # weights read in one burst at most, so that an interrupt is heard within seconds
@@ -32,10 +32,44 @@ WORK = 4e9  # weights read in one burst at most, so that an interrupt is heard w
 def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Tensor | None = None) -> Solution:
     """Solve without gradient. ``tol`` [G, H] takes the place of the solver's own tolerance where it is given."""
     solver.check(fixed)
+    solution = _settled(solver, fixed, x0, tol) or _iterated(solver, fixed, x0, tol)
+    if solver.throw and bool(solution.status.any()):
+        failed = solution.status != Status.CONVERGED
+        if fixed.norm == "one":  # an adjoint of a gradient that is not finite is no error: loss scalers probe for it
+            failed = failed & torch.isfinite(fixed.magnitude())
+        if bool(failed.any()):
+            raise ConvergenceError(_explain(solution, failed, solver, fixed), solution)
+    return solution
+
+
+def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> Solution:
     state = _State.begin(solver, fixed, x0, tol)
     while state.active.any():
         state.advance()
     return state.finish()
+
+
+def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> Solution | None:
+    """Small graphs whole in one call of the kernels, and the loop for what that leaves over; None: there is none to settle."""
+    limit, small = solver.settles(fixed), fixed.graph.small
+    none = small is not None and not bool(small.any())
+    if not isinstance(fixed, LinearMap) or limit == 0 or solver.max_iterations is not None or none:
+        return None
+    absolute, rtol = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
+    factor = None if solver.certify == "plain" else amplification(fixed, solver.certify)
+    accuracy = Accuracy(fixed.contraction, factor, absolute, rtol, certify.unit(fixed), solver.refine, limit)
+    result = fixed.settle(x0, small, accuracy)
+    status = torch.zeros_like(result.met, dtype=torch.int8)
+    used = used_methods(("Deflated",), fixed.device)
+    solution = Solution(result.value, result.residual, result.bound, status, result.steps, used)
+    if bool(result.met.all()):
+        return solution
+    status.masked_fill_(~result.met, Status.BUDGET)
+    left = ~solution.converged
+    subset = fixed.graph.subset(left)
+    start = None if x0 is None else x0[subset.nodes]
+    rest = _iterated(solver, fixed.restrict(subset, left), start, None if tol is None else tol[left])
+    return solution.replaced(left, subset.nodes, rest)
 
 
 def amplification(fixed: FixedPointMap, kind: str) -> Tensor:
@@ -218,16 +252,11 @@ class _State:
             value = value.clone()  # the answer is never the caller's own tensor
         if value.dtype != x.dtype and not solver.refine:
             self.residual = fixed.size(fixed.defect(value))
-        failed = self.status != Status.CONVERGED
         if fixed.norm == "one" and not bool(torch.isfinite(self.bias_size).all()):
-            # an adjoint of a gradient that is not finite is not finite either, and no error: loss scalers probe for it
+            # an adjoint of a gradient that is not finite is not finite either
             value = torch.where(fixed.graph.spread(torch.isfinite(self.bias_size)), value, torch.nan)
-            failed = failed & torch.isfinite(self.bias_size)
-        used = used_methods(self.used, fixed.device)
-        solution = Solution(value, self.residual, self.bound, self.status, self.steps, used)
-        if solver.throw and bool(failed.any()):
-            raise ConvergenceError(_explain(solution, self.allowed, solver, fixed), solution)
-        return solution
+        used = used_methods(tuple(sorted(self.used)), fixed.device)
+        return Solution(value, self.residual, self.bound, self.status, self.steps, used)
 
 
 def gain(dtype: torch.dtype) -> float:
@@ -235,10 +264,11 @@ def gain(dtype: torch.dtype) -> float:
     return 2 * torch.finfo(dtype).eps
 
 
-def _explain(solution: Solution, allowed: Tensor, solver: Solver, fixed: FixedPointMap) -> str:
-    graph, head = (int(index) for index in (solution.status != Status.CONVERGED).nonzero()[0])
+def _explain(solution: Solution, failed: Tensor, solver: Solver, fixed: FixedPointMap) -> str:
+    graph, head = (int(index) for index in failed.nonzero()[0])
     status = Status(int(solution.status[graph, head]))
-    bound, wanted = float(solution.error_bound[graph, head]), float(allowed[graph, head])
+    tol, rtol = solver.tolerances(fixed.dtype)
+    bound, wanted = float(solution.error_bound[graph, head]), tol + rtol * float(fixed.size(solution.value)[graph, head])
     count = f"{int((~solution.converged).sum())} of {len(solution.steps)} graphs"
     where = f"graph {graph}, head {head} (contraction {float(fixed.contraction[graph, head]):.8g})"
     remedies = {

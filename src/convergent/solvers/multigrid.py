@@ -8,7 +8,7 @@ graph:
     transfers    P = S P0 down to the nodes, R = mean over the aggregate, times (I - A omega D^-1), up from them
     coarse       A_c = R A P = R0 A S^2 P0, because (I - A Q) A = A (I - Q A)
 
-All patterns depend on the graph alone: they are found once and kept in ``graph.cache``. A solve only fills in the numbers, in
+All patterns depend on the graph alone: they are found once and kept with the graph. A solve only fills in the numbers, in
 float64, since rows of A_c nearly cancel. A cycle goes to the coarsest graph and back with one relaxation on each level.
 """
 
@@ -86,9 +86,7 @@ class Hierarchy(NamedTuple):
 
 def hierarchy(graph: Graph) -> Hierarchy:
     """The levels of a graph, found once and kept."""
-    if "hierarchy" not in graph.cache:
-        graph.cache["hierarchy"] = build(Rows(graph.rows.pointer, graph.rows.column, None))
-    return graph.cache["hierarchy"]
+    return graph.cached("hierarchy", lambda: build(Rows(graph.rows.pointer, graph.rows.column, None)))
 
 
 def build(rows: Rows) -> Hierarchy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -59,6 +60,13 @@ class Solution:
     def tensors(self) -> tuple[Tensor, ...]:
         return self.value, self.residual, self.error_bound, self.status, self.steps, self.used
 
+    def replaced(self, graphs: Tensor, nodes: Tensor, other: Solution) -> Solution:
+        """This solution with some graphs, whose nodes these are, taken from another; their steps add up."""
+        value, residual, bound, status, steps, _ = (part.clone() for part in self.tensors())
+        value[nodes], residual[graphs], bound[graphs] = other.value, other.residual, other.error_bound
+        status[graphs], steps[graphs] = other.status, steps[graphs] + other.steps
+        return Solution(value, residual, bound, status, steps, self.used | other.used)
+
     def __repr__(self) -> str:
         done = int(self.converged.sum())
         worst = f"{float(self.error_bound.max()):.3g}" if self.error_bound.numel() else "0"
@@ -66,5 +74,6 @@ class Solution:
         return f"Solution({graphs}, error_bound<={worst}, iterations={self.iterations}, method={self.method!r})"
 
 
-def used_methods(names: set[str], device: torch.device) -> Tensor:
+@lru_cache(maxsize=256)
+def used_methods(names: tuple[str, ...], device: torch.device) -> Tensor:
     return torch.tensor([name in names for name in Solver.methods], device=device)

@@ -76,6 +76,10 @@ class Solver:
         """The methods to try, in order: the next one takes over where one no longer gets closer."""
         return [self]
 
+    def settles(self, fixed: FixedPointMap) -> int:
+        """Steps that a certified solve of the small graphs in one call may take before the loop begins; 0: there is none."""
+        return 0
+
     def patience(self) -> int | None:
         """Steps after which the method is judged by the rate it shows, and may have to hand over; None: it is trusted."""
         return None

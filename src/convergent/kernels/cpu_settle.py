@@ -1,0 +1,454 @@
+"""The whole certified solve of graphs that fit in cache: one graph and one block of heads after the other, each taken to its end.
+
+A task packs its weights once and then alternates between two things until every lane (a head of this graph) is certified:
+
+    burst   deflated Gauss-Seidel steps, in the precision of the map, on the correction  d = W d + r
+    look    x += d,  r = W x + b - x  and its norm in double precision, the certificate
+
+Split W = L + U at the order in which the rows are visited: L reads what this step has computed already, U what the last one did.
+A step moves y by m = y' - y and leaves the residual U m, whose mean over the nodes is u.m, where u_j is the sum of column j of U
+over their number n: the shift a = u.m / (1 - sum(W) / n) takes the mean out. It is not added to y but carried beside it, as
+U (y + a) = U y + a times the row sums of U, so that a step goes through memory once.
+
+``arrange`` lays a graph out once: rows in the order of their lengths, so that the processor guesses the ends of their loops; the
+edges of a row with U first and then L in the order of its columns, so that what was computed last is needed last.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import prange
+
+from convergent.kernels.cpu_rows import kernel, team
+from convergent.kernels.lanes import (
+    any_lane,
+    at,
+    doubled,
+    fma,
+    in_double,
+    larger,
+    load,
+    load_some,
+    magnitude,
+    misalignment,
+    put,
+    raise_to,
+    root,
+    splat,
+    store,
+    store_some,
+    take,
+    where_at_most,
+    width,
+)
+from convergent.kernels.reference import ROUNDS, SAFETY
+
+DIVERGES = 4.0  # a lane whose steps grow by so much loses its shift: plain steps are certain to converge
+LENGTHS = 64  # rows of this length or more are sorted together
+
+
+class Layout(NamedTuple):
+    """The order in which every graph is visited; offsets count from the beginning of the graph."""
+
+    segments: np.ndarray  # [G + 1], nodes
+    borders: np.ndarray  # [G + 1], edges
+    node: np.ndarray  # [N], the node of each row
+    middle: np.ndarray  # [N], where the edges of U end
+    end: np.ndarray  # [N], where the edges of L end
+    source: np.ndarray  # [E], the row that each place reads from
+    edge: np.ndarray  # [E], the edge at each place
+
+
+class Terms(NamedTuple):
+    """What a solve has to reach; tables are [G, H]."""
+
+    contraction: np.ndarray
+    amplification: np.ndarray
+    tol: np.ndarray
+    rtol: float
+    unit: float  # what rounding adds to a defect, for a bias and a product of size one
+    half: float  # half a unit in the last place of the answer, 0 where the answer is in double precision
+    epsilon: float  # of the steps
+    one: bool  # the 1-norm
+    limit: int
+
+
+class Result(NamedTuple):
+    value: np.ndarray  # [N, H]
+    residual: np.ndarray  # [G, H]
+    bound: np.ndarray  # [G, H]
+    met: np.ndarray  # [G, H]
+    steps: np.ndarray  # [G]
+
+
+# One number for every lane of a task: the fields of a table in double precision.
+RATE, FACTOR, TOL, COARSE = 0, 1, 2, 3  # contraction, amplification, tolerance, 1 - sum(W) / n
+ACTIVE, MET = 4, 5  # 1 or 0
+BIAS, RESIDUAL, SIZE, ANSWER, BOUND, AIM = 6, 7, 8, 9, 10, 11  # norms of b, of the defect, of x, and of the answer's defect
+LENGTH, ALONG, REACHED, LAST, BEST, SHIFTING, SHIFT = 12, 13, 14, 15, 16, 17, 18  # of a burst
+FIELDS = 19
+
+
+@kernel
+def get(lanes, table, field):
+    return load(in_double(lanes), table, field * width(lanes))
+
+
+@kernel
+def put_in(lanes, table, field, value):
+    store(in_double(lanes), table, field * width(lanes), value)
+
+
+class Block(NamedTuple):
+    """A packed graph: its weights, then per row ``offset`` (the bias), ``right``, ``sums``, ``left`` and ``y``."""
+
+    packed: np.ndarray  # in the precision of the map
+    x: np.ndarray  # in double precision
+    offset: int
+    right: int
+    sums: int
+    left: int
+    y: int
+    nodes: int
+    first: int  # node
+    base: int  # edge
+
+
+# --- packing ---
+
+
+@kernel
+def sort_rows(first, nodes, pointer, node, seat):
+    """Nodes in the order of their number of edges, by counting."""
+    begin = np.zeros(LENGTHS + 1, np.int64)
+    for index in range(first, first + nodes):
+        begin[min(at(pointer, index + 1) - at(pointer, index), LENGTHS - 1) + 1] += 1
+    for length in range(LENGTHS):
+        begin[length + 1] += begin[length]
+    for index in range(first, first + nodes):
+        length = min(at(pointer, index + 1) - at(pointer, index), LENGTHS - 1)
+        node[first + begin[length]] = index
+        seat[index] = begin[length]
+        begin[length] += 1
+
+
+@kernel
+def sort_edges(begin, end, row, source, edge):
+    """The edges of one row: sources from ``row`` on first, then those before it, both ascending."""
+    for place in range(begin + 1, end):
+        this, carried = source[place], edge[place]
+        late = this < row
+        other = place - 1
+        while other >= begin and ((source[other] < row) > late or ((source[other] < row) == late and source[other] > this)):
+            source[other + 1], edge[other + 1] = source[other], edge[other]
+            other -= 1
+        source[other + 1], edge[other + 1] = this, carried
+
+
+@kernel
+def arrange(segments, pointer, column, order, permuted):
+    """The layout of every graph of a batch."""
+    nodes, edges = len(pointer) - 1, len(column)
+    node, middle, end, seat = (
+        np.empty(nodes, np.int32),
+        np.empty(nodes, np.int32),
+        np.empty(nodes, np.int32),
+        np.empty(nodes, np.int32),
+    )
+    source, edge = np.empty(edges, np.int32), np.empty(edges, order.dtype)
+    borders = np.empty(len(segments), np.int64)
+    for graph in range(len(segments)):
+        borders[graph] = pointer[segments[graph]]
+    for graph in range(len(segments) - 1):
+        first, last, base = segments[graph], segments[graph + 1], borders[graph]
+        sort_rows(first, last - first, pointer, node, seat)
+        place = base
+        for row in range(last - first):
+            begin, split = place, 0
+            for position in range(pointer[node[first + row]], pointer[node[first + row] + 1]):
+                source[place] = seat[column[position]]
+                edge[place] = order[position] if permuted else position
+                split += 1 if source[place] >= row else 0
+                place += 1
+            sort_edges(begin, place, row, source, edge)
+            middle[first + row], end[first + row] = begin - base + split, place - base
+    return borders, node, middle, end, source, edge
+
+
+@kernel
+def pack(lanes, head, layout, weight, bias, block):
+    """Weights in the order of the layout, the bias, and of U the row sums and column means u; returns 1 - sum(W) / n."""
+    w, heads, packed = width(lanes), weight.shape[1], block.packed
+    for place in range(block.left, block.left + block.nodes * w, w):
+        store(lanes, packed, place, splat(lanes, 0.0))
+    every, share = splat(lanes, 0.0), splat(lanes, 1.0 / max(block.nodes, 1))
+    end = 0
+    for row in range(block.nodes):
+        upper = lower = splat(lanes, 0.0)
+        begin, middle, end = end, at(layout.middle, block.first + row), at(layout.end, block.first + row)
+        for slot in range(begin, middle):
+            value = load_some(lanes, weight, at(layout.edge, block.base + slot) * heads + head, heads - head)
+            store(lanes, packed, slot * w, value)
+            upper = upper + value
+            place = block.left + at(layout.source, block.base + slot) * w
+            store(lanes, packed, place, fma(value, share, load(lanes, packed, place)))
+        for slot in range(middle, end):
+            value = load_some(lanes, weight, at(layout.edge, block.base + slot) * heads + head, heads - head)
+            store(lanes, packed, slot * w, value)
+            lower = lower + value
+        every = every + (upper + lower)
+        store(lanes, packed, block.sums + row * w, upper)
+        place = at(layout.node, block.first + row) * heads + head
+        store(lanes, packed, block.offset + row * w, load_some(lanes, bias, place, heads - head))
+    return doubled(splat(lanes, 1.0) - every * share)
+
+
+# --- burst ---
+
+
+@kernel
+def plan_shift(lanes, epsilon, table):
+    """The shift of every lane; True when every lane is done."""
+    wide = in_double(lanes)
+    zero, one = splat(wide, 0.0), splat(wide, 1.0)
+    length, best, sure = get(lanes, table, LENGTH), get(lanes, table, BEST), get(lanes, table, RATE)
+    # the residual is certain to be at most contraction * length, and likely to fall as the steps do
+    likely = length / get(lanes, table, LAST)
+    slow = where_at_most(length * where_at_most(sure, likely, sure, likely), get(lanes, table, AIM), zero, one)
+    left_over = where_at_most(length, splat(wide, 2 * epsilon) * get(lanes, table, REACHED), zero, slow)
+    shifting = where_at_most(length, splat(wide, DIVERGES) * best, get(lanes, table, SHIFTING), zero)
+    shift = get(lanes, table, ALONG) / get(lanes, table, COARSE)
+    put_in(lanes, table, SHIFT, where_at_most(left_over * shifting, zero, zero, shift))
+    put_in(lanes, table, SHIFTING, shifting)
+    put_in(lanes, table, LAST, length)
+    put_in(lanes, table, BEST, where_at_most(best, length, best, length))
+    return not any_lane(left_over)
+
+
+@kernel
+def step(lanes, layout, block, fresh, one, table):
+    """y' = L y' + U (y + a) + r, the norms of the move and of y', and the move times u. A fresh start knows that y is zero."""
+    w, packed, y = width(lanes), block.packed, block.y
+    constant = load(lanes, table, SHIFT * w)
+    length = size = along = splat(lanes, 0.0)
+    end = 0
+    for row in range(block.nodes):
+        place = row * w
+        before = load(lanes, packed, y + place) + constant
+        total = fma(constant, load(lanes, packed, block.sums + place), load(lanes, packed, block.right + place))
+        begin, end = end, at(layout.end, block.first + row)
+        if fresh:
+            begin = at(layout.middle, block.first + row)
+        for slot in range(begin, end):
+            read = y + at(layout.source, block.base + slot) * w
+            total = fma(load(lanes, packed, slot * w), load(lanes, packed, read), total)
+        store(lanes, packed, y + place, total)
+        move = total - before
+        along = fma(load(lanes, packed, block.left + place), move, along)
+        if one:
+            length, size = length + magnitude(move), size + magnitude(total)
+        else:
+            length, size = larger(length, magnitude(move)), larger(size, magnitude(total))
+    store(lanes, table, LENGTH * w, length)
+    store(lanes, table, REACHED * w, size)
+    store(lanes, table, ALONG * w, along)
+
+
+@kernel
+def burst(lanes, layout, block, terms, table, limit):
+    """Steps from zero; returns how many. What is left of the shift is in the table."""
+    for place in range(block.y, block.y + block.nodes * width(lanes)):
+        put(block.packed, place, 0.0)
+    put_in(lanes, table, LAST, splat(in_double(lanes), 0.0))
+    put_in(lanes, table, BEST, splat(in_double(lanes), np.inf))
+    put_in(lanes, table, SHIFTING, splat(in_double(lanes), 1.0))
+    put_in(lanes, table, SHIFT, splat(in_double(lanes), 0.0))
+    taken, done = 0, False
+    while taken < limit and not done:
+        step(lanes, layout, block, taken == 0, terms.one, table)
+        done = plan_shift(lanes, terms.epsilon, table)
+        taken += 1
+    return taken
+
+
+# --- look ---
+
+
+@kernel
+def correct(lanes, block, table):
+    """x += d in the lanes that are still active."""
+    w, wide = width(lanes), in_double(lanes)
+    constant, active = get(lanes, table, SHIFT), get(lanes, table, ACTIVE)
+    for place in range(0, block.nodes * w, w):
+        moved = fma(active, load(wide, block.packed, block.y + place) + constant, load(wide, block.x, place))
+        store(wide, block.x, place, moved)
+
+
+@kernel
+def round_off(lanes, block):
+    """x, in the place of y, as it will be handed over."""
+    wide, w = in_double(lanes), width(lanes)
+    for place in range(0, block.nodes * w, w):
+        store(wide, block.packed, block.y + place, load(wide, block.x, place))
+
+
+@kernel
+def look(lanes, layout, block, values, begins, one, table):
+    """r = W x + b - x in double precision, its norm and that of x. The x it looks at begins at ``begins`` in ``values``."""
+    w, wide, packed = width(lanes), in_double(lanes), block.packed
+    residual = size = splat(wide, 0.0)
+    end = 0
+    for row in range(block.nodes):
+        total = load(wide, packed, block.offset + row * w)
+        begin, end = end, at(layout.end, block.first + row)
+        for slot in range(begin, end):
+            read = begins + at(layout.source, block.base + slot) * w
+            total = fma(load(wide, packed, slot * w), load(wide, values, read), total)
+        value = load(wide, values, begins + row * w)
+        defect = total - value
+        store(wide, packed, block.right + row * w, defect)
+        if one:
+            residual, size = residual + magnitude(defect), size + magnitude(value)
+        else:
+            residual, size = larger(residual, magnitude(defect)), larger(size, magnitude(value))
+    put_in(lanes, table, RESIDUAL, residual)
+    put_in(lanes, table, SIZE, size)
+
+
+@kernel
+def look_at_zero(lanes, block, one, table):
+    """The defect of zero is the bias; |x*| >= |b| / (1 + c) gives a relative tolerance a scale."""
+    w, wide = width(lanes), in_double(lanes)
+    size = splat(wide, 0.0)
+    for place in range(0, block.nodes * w, w):
+        bias = load(wide, block.packed, block.offset + place)
+        store(wide, block.packed, block.right + place, bias)
+        store(wide, block.x, place, splat(wide, 0.0))
+        size = size + magnitude(bias) if one else larger(size, magnitude(bias))
+    put_in(lanes, table, BIAS, size)
+    put_in(lanes, table, RESIDUAL, size)
+    put_in(lanes, table, ANSWER, size)
+    put_in(lanes, table, SIZE, size / (splat(wide, 1.0) + get(lanes, table, RATE)))
+
+
+@kernel
+def certify(lanes, terms, rounds, table):
+    """The bound of every active lane and the aim of its next burst; returns whether any lane needs one.
+
+    ``rounds`` is half a unit in the last place where x will still be rounded to become the answer.
+    """
+    wide = in_double(lanes)
+    zero, one = splat(wide, 0.0), splat(wide, 1.0)
+    active, factor, residual = get(lanes, table, ACTIVE), get(lanes, table, FACTOR), get(lanes, table, RESIDUAL)
+    size, bias = get(lanes, table, SIZE), get(lanes, table, BIAS)
+    slack = splat(wide, terms.unit) * fma(get(lanes, table, RATE), size, bias)
+    floor = fma(slack, factor, splat(wide, rounds) * size)
+    bound = fma(residual, factor, floor)
+    allowed = fma(splat(wide, terms.rtol), size, get(lanes, table, TOL))
+    met = where_at_most(bound, allowed, active, zero)
+    # rounding alone is more than is allowed, and the bound is not much more than rounding; or the numbers have overflowed
+    hopeless = where_at_most(floor, allowed, zero, where_at_most(bound, splat(wide, 4.0) * floor, one, zero))
+    hopeless = where_at_most(bound, splat(wide, 1e300), hopeless, one)
+    left = where_at_most(met + hopeless, zero, active, zero)
+    target = splat(wide, SAFETY) * (allowed - fma(slack, factor, splat(wide, terms.half) * size)) / factor
+    goal = where_at_most(target, slack, slack, target)
+    reach = splat(wide, 2 * terms.epsilon) * residual
+    # a correction that one burst cannot hold is shared by two, which takes no more steps than one
+    halfway = root(goal * residual)
+    aim = where_at_most(goal, reach, where_at_most(halfway, reach, reach, halfway), goal)
+    put_in(lanes, table, BOUND, where_at_most(active, zero, get(lanes, table, BOUND), bound))
+    put_in(lanes, table, MET, get(lanes, table, MET) + met)
+    put_in(lanes, table, ACTIVE, left)
+    put_in(lanes, table, AIM, where_at_most(left, zero, splat(wide, np.inf), aim))
+    return any_lane(left)
+
+
+# --- the worker ---
+
+
+@kernel
+def settle_block(lanes, layout, block, terms, table, warm):
+    """Burst and look until every lane is certified or none gets closer; returns the steps.
+
+    An answer that is rounded is looked at as such first: often that is all it takes. Where the rounding is too much for the
+    amplification, x itself is looked at, and the rounding is added to its bound: |answer - x*| <= |x - x*| + |answer - x|.
+    """
+    rounded = terms.half > 0
+    if warm:
+        look(lanes, layout, block, block.x, 0, terms.one, table)
+        put_in(lanes, table, ANSWER, get(lanes, table, RESIDUAL))
+    left = certify(lanes, terms, 0.0, table)
+    taken, rounds = 0, 0
+    while left and taken < terms.limit and rounds < ROUNDS:
+        taken += burst(lanes, layout, block, terms, table, terms.limit - taken)
+        correct(lanes, block, table)
+        if rounded:
+            round_off(lanes, block)
+            look(lanes, layout, block, block.packed, block.y, terms.one, table)
+        else:
+            look(lanes, layout, block, block.x, 0, terms.one, table)
+        put_in(lanes, table, ANSWER, get(lanes, table, RESIDUAL))
+        left = certify(lanes, terms, 0.0, table)
+        if rounded and left and (warm or rounds > 0):  # zero plus one correction still is a number of the answer's dtype
+            look(lanes, layout, block, block.x, 0, terms.one, table)
+            left = certify(lanes, terms, terms.half, table)
+        rounds += 1
+    return taken
+
+
+@kernel
+def settle_graph(lanes, graph, head, layout, weight, bias, start, warm, terms, packed, x, table, result):
+    w, wide, heads = width(lanes), in_double(lanes), bias.shape[1]
+    first, base = at(layout.segments, graph), at(layout.borders, graph)
+    nodes, edges = at(layout.segments, graph + 1) - first, at(layout.borders, graph + 1) - base
+    at_end, span = edges * w, nodes * w
+    block = Block(packed, x, at_end, at_end + span, at_end + 2 * span, at_end + 3 * span, at_end + 4 * span, nodes, first, base)
+    here, count = graph * heads + head, heads - head
+    put_in(lanes, table, RATE, load_some(wide, terms.contraction, here, count))
+    put_in(lanes, table, FACTOR, load_some(wide, terms.amplification, here, count))
+    put_in(lanes, table, TOL, load_some(wide, terms.tol, here, count))
+    put_in(lanes, table, ACTIVE, splat(wide, 1.0))
+    put_in(lanes, table, MET, splat(wide, 0.0))
+    put_in(lanes, table, COARSE, pack(lanes, head, layout, weight, bias, block))
+    look_at_zero(lanes, block, terms.one, table)
+    if warm:
+        for row in range(nodes):
+            value = load_some(wide, start, at(layout.node, first + row) * heads + head, count)
+            store(wide, x, row * w, value)
+    raise_to(result.steps, graph, settle_block(lanes, layout, block, terms, table, warm))
+    for row in range(nodes):
+        place = at(layout.node, first + row) * heads + head
+        store_some(wide, result.value, place, load(wide, x, row * w), count)
+    store_some(wide, result.residual, here, get(lanes, table, ANSWER), count)
+    store_some(wide, result.bound, here, get(lanes, table, BOUND), count)
+    store_some(wide, result.met, here, get(lanes, table, MET), count)
+
+
+@kernel
+def settle_worker(
+    lanes, counter, graphs, most_nodes, most_edges, segments, borders, node, middle, end, source, edge, weight, bias, start, warm,
+    contraction, amplification, tol, rtol, unit, half, epsilon, one, limit, value, residual, bound, met, steps,
+):  # fmt: skip
+    """Numba hands a team nothing but numbers and arrays: they are grouped here."""
+    w = width(lanes)
+    layout = Layout(segments, borders, node, middle, end, source, edge)
+    terms = Terms(contraction, amplification, tol, rtol, unit, half, epsilon, one, limit)
+    result = Result(value, residual, bound, met, steps)
+    packed, x = np.empty((most_edges + 5 * most_nodes) * w + 64, bias.dtype), np.empty(most_nodes * w + 8, np.float64)
+    packed, x = packed[misalignment(packed) :], x[misalignment(x) :]
+    table = np.empty(FIELDS * w + 8)
+    table = table[misalignment(table) :]
+    blocks = (bias.shape[1] + w - 1) // w
+    task = take(counter)
+    while task < len(graphs) * blocks:
+        graph, head = graphs[task // blocks], task % blocks * w
+        settle_graph(lanes, graph, head, layout, weight, bias, start, warm, terms, packed, x, table, result)
+        task = take(counter)
+
+
+@team
+def settle_team(threads, lanes, counter, args):
+    for _ in prange(threads):
+        settle_worker(lanes, counter, *args)
