@@ -126,7 +126,7 @@ def _structure(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
 
 
 def _ahead(x: Tensor) -> int:
-    return 64 if x.numel() * x.element_size() > FAR else 32
+    return 64 if x.numel() * x.element_size() > FAR else 48
 
 
 def _not_above(tensor: Tensor, dtype: torch.dtype) -> np.ndarray:

@@ -13,10 +13,24 @@ import numpy as np
 from numba import njit, prange
 
 from convergent.kernels.activations import SLOPE
-from convergent.kernels.lanes import at, fma, larger, load_some, magnitude, prefetch, put, splat, store_some, take, width
+from convergent.kernels.lanes import (
+    at,
+    fma,
+    larger,
+    load_some,
+    magnitude,
+    prefetch,
+    prefetch_once,
+    put,
+    splat,
+    store_some,
+    take,
+    width,
+)
 
 CHUNKS = 64
 RUN = 64  # rows that are finished while they are in the first cache
+STREAM = 6_000_000  # weights from which on the last cache does not hold them until the next pass
 PIECE = 4096  # nodes of a graph that are reduced by one thread
 
 CODES = {"identity": 0, "relu": 1, "leaky_relu": 2, "tanh": 3, "elu": 4, "softsign": 5, "silu": 6, "mish": 7, "gelu": 8}
@@ -76,7 +90,7 @@ def activate(code, values, first, last):
 
 @kernel
 def propagate_rows(lanes, first, last, pointer, column, order, permuted, weight, x, bias, biased, ahead, y):
-    heads, top = x.shape[1], len(column) - 1
+    heads, top, streams = x.shape[1], len(column) - 1, weight.size > STREAM
     for row in range(first, last):
         begin, end = at(pointer, row), at(pointer, row + 1)
         for head in range(0, heads, width(lanes)):
@@ -87,10 +101,13 @@ def propagate_rows(lanes, first, last, pointer, column, order, permuted, weight,
             for position in range(begin, end):
                 coming = min(position + ahead, top)
                 prefetch(x, at(column, coming) * heads + head)
-                edge = position
+                edge, edge_coming = position, coming
                 if permuted:
-                    prefetch(weight, at(order, coming) * heads + head)
-                    edge = at(order, position)
+                    edge, edge_coming = at(order, position), at(order, coming)
+                if streams:
+                    prefetch_once(weight, edge_coming * heads + head)
+                elif permuted:
+                    prefetch(weight, edge_coming * heads + head)
                 factor = load_some(lanes, weight, edge * heads + head, count)
                 total = fma(factor, load_some(lanes, x, at(column, position) * heads + head, count), total)
             store_some(lanes, y, row * heads + head, total, count)

@@ -323,15 +323,29 @@ def put(typing, array, index, value):
     return types.void(array, types.intp, array.dtype), generate
 
 
+def _emit_prefetch(context, builder, array, args, keep):
+    place = builder.bitcast(_place(context, builder, array, *args), _BYTES)
+    number = ir.IntType(32)
+    read, data = number(0), number(1)
+    _call(builder, "llvm.prefetch.p0", ir.VoidType(), [place, read, number(keep), data])
+
+
 @intrinsic
 def prefetch(typing, array, index):
     """Ask for a place in memory that is read soon."""
 
     def generate(context, builder, sig, args):
-        place = builder.bitcast(_place(context, builder, array, *args), _BYTES)
-        number = ir.IntType(32)
-        read, keep, data = number(0), number(3), number(1)
-        _call(builder, "llvm.prefetch.p0", ir.VoidType(), [place, read, keep, data])
+        _emit_prefetch(context, builder, array, args, 3)
+
+    return types.void(array, types.intp), generate
+
+
+@intrinsic
+def prefetch_once(typing, array, index):
+    """Ask for a place that is read soon and then not again, so that it takes no room from what is."""
+
+    def generate(context, builder, sig, args):
+        _emit_prefetch(context, builder, array, args, 0)
 
     return types.void(array, types.intp), generate
 
