@@ -22,6 +22,7 @@ from torch import Tensor
 
 from convergent.graph import Graph, traced
 from convergent.maps import FixedPointMap
+from convergent.operations import applying
 from convergent.solvers import Picard, Solution, Solver, decoded, run
 
 
@@ -125,7 +126,7 @@ def fixed_point(
     if traced(parameters[0]):
         call = (fixed.graph.tensors(), *problem.texts(), contraction, list(parameters), x0)
         return Solution(*torch.ops.convergent.fixed_point(*call))
-    return Solution(*_FixedPoint.apply(problem, x0, contraction, *parameters))
+    return Solution(*_apply_fixed_point(problem, x0, contraction, *parameters))
 
 
 class _FixedPoint(torch.autograd.Function):
@@ -157,6 +158,9 @@ class _FixedPoint(torch.autograd.Function):
         moving = fixed.linearize(x).with_bias(fixed.pushforward(x, tangents))
         tangent = fixed_point(moving, problem.adjoint, None, problem.adjoint).value
         return (tangent.to(value.dtype), *(None,) * 5)
+
+
+_apply_fixed_point = applying(_FixedPoint)
 
 
 # The same as an operator of torch, for torch.compile.

@@ -25,14 +25,34 @@ def propagate(graph: Graph, weight: Tensor, x: Tensor) -> Tensor:
     """y = W x for all heads: weight [E, H], x [N, H] -> [N, H]."""
     if traced(x):
         return torch.ops.convergent.propagate(graph.tensors(), graph.flow, weight, x)
-    return _Propagate.apply(graph, weight, x)
+    return _apply_propagate(graph, weight, x)
 
 
 def edge_product(graph: Graph, u: Tensor, x: Tensor) -> Tensor:
     """u at the row of every edge times x at its column: u, x [N, H] -> [E, H]."""
     if traced(x):
         return torch.ops.convergent.edge_product(graph.tensors(), graph.flow, u, x)
-    return _EdgeProduct.apply(graph, u, x)
+    return _apply_edge_product(graph, u, x)
+
+
+def applying(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply``, without the inspection of signatures that torch does for torch.func in every call."""
+
+    class Plain(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            output = function.forward(*inputs)
+            function.setup_context(ctx, inputs, output)
+            return output
+
+        backward = staticmethod(function.backward)
+        jvp = staticmethod(function.jvp)
+
+    def apply(*inputs: Any) -> Any:
+        chosen = function if torch._C._are_functorch_transforms_active() else Plain
+        return chosen.apply(*inputs)
+
+    return apply
 
 
 def _propagate_gradients(graph: Graph, needs: tuple[bool, ...], weight: Tensor, x: Tensor, grad: Tensor) -> Gradients:
@@ -81,6 +101,9 @@ class _EdgeProduct(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, _: None, u_tangent: Tensor | None, x_tangent: Tensor | None) -> Tensor:
         return _product_rule(edge_product, ctx, u_tangent, x_tangent)
+
+
+_apply_propagate, _apply_edge_product = applying(_Propagate), applying(_EdgeProduct)
 
 
 def _remember(ctx: Any, graph: Graph, first: Tensor, second: Tensor) -> None:

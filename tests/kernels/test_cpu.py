@@ -131,6 +131,18 @@ def test_propagate_at_every_width(heads):
     agree(cpu.propagate(p.rows, p.weight, p.x, p.bias), reference.propagate(p.rows, p.weight, p.x, p.bias))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernels", [cpu, reference])
+def test_what_is_not_finite_is_found(kernels, dtype):
+    values = torch.randn(50, 3, dtype=dtype)
+    values[0, 0] = torch.finfo(dtype).max
+    assert kernels.all_finite(values)
+    assert kernels.all_finite(values[:0])
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        values[49, 2] = bad
+        assert not kernels.all_finite(values)
+
+
 @pytest.mark.parametrize("permuted", [False, True])
 @pytest.mark.parametrize(("heads", "dtype"), [(1, torch.float64), (3, torch.float64), (16, torch.float32)])
 def test_one_pass(heads, dtype, permuted):

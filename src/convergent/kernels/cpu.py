@@ -25,6 +25,7 @@ from convergent.kernels.reference import Accuracy, Rows, Settled
 __all__ = [
     "Rows",
     "aggregate",
+    "all_finite",
     "arrange",
     "blend",
     "combine",
@@ -172,6 +173,11 @@ def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
         args = (_array(row), _array(column), _as(u, dtype), _as(x, dtype), _ahead(x), out.numpy())
         _run("edge_product", cpu_rows, _streaming(u.shape[1], dtype), out.numel(), args)
     return out
+
+
+def all_finite(values: Tensor) -> bool:
+    kind, exponent = (np.int32, 0x7F800000) if values.dtype == torch.float32 else (np.int64, 0x7FF0000000000000)
+    return cpu_rows.all_finite(_array(values).reshape(-1).view(kind), kind(exponent))
 
 
 def _reduce(u: np.ndarray, v: np.ndarray, segments: Tensor, kind: int) -> Tensor:

@@ -292,6 +292,15 @@ def combine(partial, first_piece, kind):
     return out
 
 
+@kernel
+def all_finite(bits, exponent):
+    """Whether no number, read as an integer, has an exponent of ones only: NaN and infinity do."""
+    wrong = 0
+    for index in range(len(bits)):
+        wrong += (bits[index] & exponent) == exponent
+    return wrong == 0
+
+
 # --- counting sort ---
 
 

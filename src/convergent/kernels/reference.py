@@ -58,6 +58,11 @@ def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
     return u.index_select(0, row) * x.index_select(0, column)
 
 
+def all_finite(values: Tensor) -> bool:
+    """Whether no number is NaN or infinite."""
+    return bool(torch.isfinite(values).all())
+
+
 def segment_reduce(values: Tensor, segments: Tensor, norm: str) -> Tensor:
     """Max norm ("max") or 1-norm ("one") of every graph and head: [N, H] -> [G, H] in float64; NaN stays NaN."""
     graphs = len(segments) - 1

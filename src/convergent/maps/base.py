@@ -206,7 +206,8 @@ def max_degree(graph: Graph) -> int:
 def finite(name: str, value: Tensor) -> None:
     """Raise where a parameter holds NaN or infinity. Inside torch.compile the solve itself looks."""
     value = value.detach()
-    if traced(value) or bool(value.sum().isfinite()):  # the sum is one quick pass, and rarely wrong
+    plain = not torch._C._are_functorch_transforms_active()
+    if traced(value) or (plain and backend(value).all_finite(value)):
         return
     wrong = (~torch.isfinite(value)).nonzero()
     if len(wrong):
