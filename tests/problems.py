@@ -99,6 +99,11 @@ class Case:
         fixed = random_map(graph, self.heads, self.gamma, self.kind, dtype, self.seed)
         return fixed.transpose(fixed.bias) if self.transposed else fixed
 
+    @property
+    def rtol(self) -> float:
+        """The sum over an adjoint can be 10^5, where the rounding of float64 times 1 / (1 - 0.9999) is 1e-6 itself."""
+        return 1e-10 if self.transposed else 0.0
+
 
 def cases(largest: int = 200, hardest: float = 0.9999) -> st.SearchStrategy[Case]:
     gammas = st.one_of(st.floats(0.01, 0.95), st.sampled_from([0.5, 0.9, 0.99, 0.999, hardest]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from itertools import pairwise
 
 import pytest
@@ -124,7 +126,7 @@ def test_solves_like_a_direct_method(name, transposed, kind):
 @settings(max_examples=25)
 def test_never_wrong(case: Case):
     fixed = case.map()
-    solution = run(Multigrid(tol=1e-6), fixed)
+    solution = run(Multigrid(tol=1e-6, rtol=case.rtol), fixed)
     assert solution.converged.all()
     assert (true_error(solution, fixed) <= solution.error_bound).all()
 
@@ -147,7 +149,7 @@ def test_precision_follows_the_contraction():
 def test_reference_kernels(graph):
     fixed = random_map(graph, gamma=0.99)
     with using("reference"):
-        solution = run(Multigrid(tol=1e-6), fixed)
+        solution = run(Multigrid(tol=1e-6, rtol=case.rtol), fixed)
     assert solution.method == "Multigrid"
     assert (true_error(solution, fixed) <= solution.error_bound).all()
 
@@ -208,3 +210,34 @@ def test_hierarchy_is_kept_and_numbers_follow_the_weights():
     assert module._prepared(fixed.with_bias(2 * fixed.bias)) is known
     fixed.weight.mul_(0.5)
     assert module._prepared(fixed) is not known
+
+
+def test_the_adjoint_has_a_cycle_of_its_own() -> None:
+    """A map and its adjoint share their weights, not their operator."""
+    graph = Graph(grid(40, 40), 1600)
+    fixed = random_map(graph, heads=1, gamma=0.9999)
+    forward = solve(fixed, Multigrid(tol=1e-8))
+    bias = torch.rand(1600, 1, dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
+    backward = solve(fixed.transpose(bias), Multigrid(tol=0.0, rtol=1e-8))
+    assert forward.method == backward.method == "Multigrid"
+    assert backward.iterations <= 2 * forward.iterations
+
+
+def test_the_same_weights_on_another_graph() -> None:
+    weight, bias = torch.full((8, 1), 0.4, dtype=DOUBLE), torch.ones(5, 1, dtype=DOUBLE)
+    ring = Graph(torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3], [1, 2, 3, 0, 3, 0, 1, 2]]), 5)
+    path = Graph(torch.tensor([[0, 1, 2, 3, 1, 2, 3, 4], [1, 2, 3, 4, 0, 1, 2, 3]]), 5)
+    for graph in (ring, path):
+        fixed = LinearMap(graph, weight, bias)
+        assert (true_error(solve(fixed, Multigrid()), fixed) <= 1e-6).all()
+
+
+def test_cycles_go_when_their_weights_do() -> None:
+    graph = Graph(grid(20, 20), 400)
+    fixed = random_map(graph, heads=1, gamma=0.99)
+    solve(fixed, Multigrid())
+    alive = weakref.ref(module._prepared(fixed))
+    assert alive() is not None
+    del fixed
+    gc.collect()
+    assert alive() is None

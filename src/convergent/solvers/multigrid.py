@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -180,7 +181,7 @@ class Cycle:
 
     def __init__(self, fixed: LinearMap, dtype: torch.dtype):
         self.version, self.dtype = fixed.weight._version, dtype
-        self.weight = fixed.weight.to(dtype)
+        self.weight = fixed.weight.detach().to(dtype)  # not the tensor it is kept under, which could then never go
         structure = hierarchy(fixed.graph)
         self.operators = list(_operators(structure, backend(fixed.weight).ordered(fixed.graph.rows, self.weight)))
 
@@ -238,13 +239,14 @@ def _split(rows: Rows, values: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(safe, diagonal, torch.where(others > 0, others, 1.0)), weight
 
 
-_cycles = WeakTensorKeyDictionary()  # by the weights they were made from, which live as long as the solve
+# By the weights and the graph they were made from, as long as both live: an adjoint has the same weights on another graph.
+_cycles = WeakTensorKeyDictionary()
 
 
 def _prepared(fixed: LinearMap) -> Cycle:
-    known = _cycles.get(fixed.weight)
+    by_graph = _cycles.setdefault(fixed.weight, WeakKeyDictionary())
+    known = by_graph.get(fixed.graph)
     if known is None or known.version != fixed.weight._version:
         loss = torch.finfo(fixed.dtype).eps / (1 - float(fixed.contraction.max())) if fixed.contraction.numel() else 0.0
-        known = Cycle(fixed, torch.float64 if loss > LOSS else fixed.dtype)
-        _cycles[fixed.weight] = known
+        known = by_graph[fixed.graph] = Cycle(fixed, torch.float64 if loss > LOSS else fixed.dtype)
     return known
