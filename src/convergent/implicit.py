@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ class Implicit:
     on_adjoint: Callable[[Solution], None] | None = None
 
     def attach(self, fixed: FixedPointMap, solver: Solver, x0: Tensor | None) -> Solution:
-        return fixed_point(fixed, solver, x0, self.solver or relative(solver), self.on_adjoint)
+        return fixed_point(fixed, solver, x0, self.solver or _relative(solver), self.on_adjoint)
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,14 @@ class Unrolled:
 def relative(solver: Solver) -> Solver:
     """The solver of an adjoint: gradients have no scale of their own, so the tolerance is relative to their size."""
     return dataclasses.replace(solver, tol=0.0, rtol=max(solver.tolerances(torch.float64)), refine=False)
+
+
+_known = lru_cache(maxsize=256)(relative)
+
+
+def _relative(solver: Solver) -> Solver:
+    """Made once for every solver; a compiler, which makes it once anyway, would warn of the cache."""
+    return relative(solver) if torch.compiler.is_compiling() else _known(solver)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from convergent.errors import expect
 from convergent.graph import Graph
+from convergent.operations import propagate
 
 SQUASHES = {"sigmoid": torch.sigmoid, "clip": lambda logits: logits.clamp(0, 1)}
 
@@ -27,14 +28,18 @@ def signed(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5) -> Tensor:
 
 def softmax(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5) -> Tensor:
     r""":math:`\gamma\, \mathrm{softmax}_j(e_{ij})`: every row that has edges sums to gamma."""
+    return row_softmax(graph, logits) * _per_edge(graph, gamma, logits)
+
+
+def row_softmax(graph: Graph, logits: Tensor) -> Tensor:
+    """A softmax over the edges of every node, [E, H]; rows sum to one, so that this alone does not contract."""
     _check(graph, logits)
     row = graph.row.long()
-    index = row.unsqueeze(1).expand_as(logits)
     top = logits.new_full((graph.num_nodes, logits.shape[1]), -torch.inf)
-    top = top.scatter_reduce(0, index, logits.detach(), "amax")
+    top = top.scatter_reduce(0, row.unsqueeze(1).expand_as(logits), logits.detach(), "amax")
     odds = torch.exp(logits - top[row])
-    total = odds.new_zeros(graph.num_nodes, logits.shape[1]).index_add(0, row, odds)
-    return odds / total[row] * _per_edge(graph, gamma, logits)
+    total = propagate(graph, odds, odds.new_ones(graph.num_nodes, logits.shape[1]))
+    return odds / total[row]
 
 
 def _share(graph: Graph, logits: Tensor, gamma: float | Tensor) -> Tensor:

@@ -161,6 +161,6 @@ def test_threads_do_not_change_a_bit(monkeypatch):
 
 def test_the_layout_holds_every_edge_once():
     p = make(SIZES, 1, permuted=True)
-    layout = cpu.arrange(p.rows, p.segments)
+    layout = cpu.arrange(p.rows, p.segments).layout
     assert sorted(layout.edge.tolist()) == list(range(len(p.row)))
     assert sorted(layout.node.tolist()) == list(range(len(p.bias)))

@@ -10,6 +10,7 @@ import os
 from contextlib import nullcontext
 from functools import cache
 from threading import Lock
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -48,6 +49,7 @@ __all__ = [
 
 SERIAL = 100_000  # values (edges times heads) below which waking other threads costs more than they save
 CACHE = 1 << 20  # bytes of a graph's block of heads up to which it is iterated in cache
+EPSILON = {dtype: torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
 FAR = 8 << 20  # bytes of x from which gathers come from memory and want a longer prefetch
 
 if "NUMBA_THREADING_LAYER_PRIORITY" not in os.environ:
@@ -264,33 +266,47 @@ def deflated(
     return out, solve.steps
 
 
-def arrange(rows: Rows, segments: Tensor) -> cpu_settle.Layout:
+class Arrangement(NamedTuple):
+    """A layout, and how much room its graphs need."""
+
+    layout: cpu_settle.Layout
+    every: np.ndarray  # [G]
+    nodes: int  # of the largest graph
+    edges: int
+
+
+def arrange(rows: Rows, segments: Tensor) -> Arrangement:
     """What ``settle`` needs to know of a structure, for all solves on it."""
     nodes = _array(segments)
-    return cpu_settle.Layout(nodes, *cpu_settle.arrange(nodes, *_structure(rows)))
+    layout = cpu_settle.Layout(nodes, *cpu_settle.arrange(nodes, *_structure(rows)))
+    most = (int(np.diff(part).max(initial=0)) for part in (nodes, layout.borders))
+    return Arrangement(layout, np.arange(len(nodes) - 1), *most)
 
 
 def settle(
-    layout: cpu_settle.Layout, rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x0: Tensor | None, norm: str,
+    arrangement: Arrangement, rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x0: Tensor | None, norm: str,
     keep: Tensor | None, accuracy: Accuracy,
 ) -> Settled:  # fmt: skip
-    graphs, heads = len(layout.segments) - 1, bias.shape[1]
+    layout, every, most_nodes, most_edges = arrangement
+    graphs, heads = len(every), bias.shape[1]
     dtype = torch.float64 if accuracy.wide else bias.dtype
     table = np.zeros((3, graphs, heads))  # residual, bound, met
     value = (torch.empty if keep is None else torch.zeros)(bias.shape, dtype=dtype)
     steps = np.zeros(graphs, np.int64)
-    chosen = np.arange(graphs) if keep is None else np.flatnonzero(_array(keep))
+    chosen = every
+    if keep is not None:
+        chosen = np.flatnonzero(_array(keep))
+        most_nodes, most_edges = (int(np.diff(part)[chosen].max(initial=0)) for part in (layout.segments, layout.borders))
     if len(chosen) and heads:
         contraction = _as(accuracy.contraction, torch.float64)
         wider = accuracy.amplification
         factor = 1 / (1 - contraction) if wider is None else _as(wider, torch.float64)
         tol = _as(accuracy.tol, torch.float64) if isinstance(accuracy.tol, Tensor) else np.full((graphs, heads), accuracy.tol)
-        half = 0.0 if dtype == torch.float64 else torch.finfo(dtype).eps / 2
-        extent = (int(np.diff(part)[chosen].max()) for part in (layout.segments, layout.borders))
         operator = (_as(weight, bias.dtype), _array(bias), _array(bias if x0 is None else x0), x0 is not None)
-        numbers = (accuracy.rtol, accuracy.unit, half, torch.finfo(bias.dtype).eps, norm == "one", accuracy.limit)
-        args = (chosen, *extent, *layout, *operator, contraction, factor, tol, *numbers, value.numpy(), *table, steps)
-        _run("settle", cpu_settle, _packing(heads, bias.dtype), weight.numel(), args)
+        half = 0.0 if dtype == torch.float64 else EPSILON[dtype] / 2
+        numbers = (accuracy.rtol, accuracy.unit, half, EPSILON[bias.dtype], norm == "one", accuracy.limit)
+        problem = (chosen, most_nodes, most_edges, *layout, *operator, contraction, factor, tol, *numbers)
+        _run("settle", cpu_settle, _packing(heads, bias.dtype), weight.numel(), (*problem, value.numpy(), *table, steps))
     residual, bound, met = (torch.from_numpy(part) for part in (table[0], table[1], table[2] > 0))
     return Settled(value, residual, bound, met, torch.from_numpy(steps))
 
@@ -305,7 +321,7 @@ class _Solve:
         self.weight, self.bias = _as(weight, bias.dtype), _array(bias)
         self.one = norm == "one"
         self.contraction, self.goal = _as(contraction, torch.float64), _as(goal, torch.float64)
-        self.epsilon = torch.finfo(bias.dtype).eps
+        self.epsilon = EPSILON[bias.dtype]
         self.limit = limit
         self.lanes = _packing(bias.shape[1], bias.dtype)
         self.steps = torch.zeros(len(goal), dtype=torch.long)

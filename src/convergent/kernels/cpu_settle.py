@@ -106,6 +106,7 @@ class Block(NamedTuple):
 
     packed: np.ndarray  # in the precision of the map
     x: np.ndarray  # in double precision
+    rounded: np.ndarray  # x as it will be handed over, in double precision too
     offset: int
     right: int
     sums: int
@@ -288,15 +289,16 @@ def correct(lanes, block, table):
 
 @kernel
 def round_off(lanes, block):
-    """x, in the place of y, as it will be handed over."""
+    """x to the precision of the map, by way of y, which is free between two bursts."""
     wide, w = in_double(lanes), width(lanes)
     for place in range(0, block.nodes * w, w):
         store(wide, block.packed, block.y + place, load(wide, block.x, place))
+        store(wide, block.rounded, place, load(wide, block.packed, block.y + place))
 
 
 @kernel
-def look(lanes, layout, block, values, begins, one, table):
-    """r = W x + b - x in double precision, its norm and that of x. The x it looks at begins at ``begins`` in ``values``."""
+def look(lanes, layout, block, x, one, table):
+    """r = W x + b - x in double precision, its norm and that of x."""
     w, wide, packed = width(lanes), in_double(lanes), block.packed
     residual = size = splat(wide, 0.0)
     end = 0
@@ -304,9 +306,9 @@ def look(lanes, layout, block, values, begins, one, table):
         total = load(wide, packed, block.offset + row * w)
         begin, end = end, at(layout.end, block.first + row)
         for slot in range(begin, end):
-            read = begins + at(layout.source, block.base + slot) * w
-            total = fma(load(wide, packed, slot * w), load(wide, values, read), total)
-        value = load(wide, values, begins + row * w)
+            read = at(layout.source, block.base + slot) * w
+            total = fma(load(wide, packed, slot * w), load(wide, x, read), total)
+        value = load(wide, x, row * w)
         defect = total - value
         store(wide, packed, block.right + row * w, defect)
         if one:
@@ -377,7 +379,7 @@ def settle_block(lanes, layout, block, terms, table, warm):
     """
     rounded = terms.half > 0
     if warm:
-        look(lanes, layout, block, block.x, 0, terms.one, table)
+        look(lanes, layout, block, block.x, terms.one, table)
         put_in(lanes, table, ANSWER, get(lanes, table, RESIDUAL))
     left = certify(lanes, terms, 0.0, table)
     taken, rounds = 0, 0
@@ -386,25 +388,26 @@ def settle_block(lanes, layout, block, terms, table, warm):
         correct(lanes, block, table)
         if rounded:
             round_off(lanes, block)
-            look(lanes, layout, block, block.packed, block.y, terms.one, table)
+            look(lanes, layout, block, block.rounded, terms.one, table)
         else:
-            look(lanes, layout, block, block.x, 0, terms.one, table)
+            look(lanes, layout, block, block.x, terms.one, table)
         put_in(lanes, table, ANSWER, get(lanes, table, RESIDUAL))
         left = certify(lanes, terms, 0.0, table)
         if rounded and left and (warm or rounds > 0):  # zero plus one correction still is a number of the answer's dtype
-            look(lanes, layout, block, block.x, 0, terms.one, table)
+            look(lanes, layout, block, block.x, terms.one, table)
             left = certify(lanes, terms, terms.half, table)
         rounds += 1
     return taken
 
 
 @kernel
-def settle_graph(lanes, graph, head, layout, weight, bias, start, warm, terms, packed, x, table, result):
+def settle_graph(lanes, graph, head, layout, weight, bias, start, warm, terms, packed, x, rounded, table, result):
     w, wide, heads = width(lanes), in_double(lanes), bias.shape[1]
     first, base = at(layout.segments, graph), at(layout.borders, graph)
     nodes, edges = at(layout.segments, graph + 1) - first, at(layout.borders, graph + 1) - base
-    at_end, span = edges * w, nodes * w
-    block = Block(packed, x, at_end, at_end + span, at_end + 2 * span, at_end + 3 * span, at_end + 4 * span, nodes, first, base)
+    end, span = edges * w, nodes * w
+    places = (end, end + span, end + 2 * span, end + 3 * span, end + 4 * span)
+    block = Block(packed, x, rounded, places[0], places[1], places[2], places[3], places[4], nodes, first, base)
     here, count = graph * heads + head, heads - head
     put_in(lanes, table, RATE, load_some(wide, terms.contraction, here, count))
     put_in(lanes, table, FACTOR, load_some(wide, terms.amplification, here, count))
@@ -436,15 +439,17 @@ def settle_worker(
     layout = Layout(segments, borders, node, middle, end, source, edge)
     terms = Terms(contraction, amplification, tol, rtol, unit, half, epsilon, one, limit)
     result = Result(value, residual, bound, met, steps)
-    packed, x = np.empty((most_edges + 5 * most_nodes) * w + 64, bias.dtype), np.empty(most_nodes * w + 8, np.float64)
-    packed, x = packed[misalignment(packed) :], x[misalignment(x) :]
+    packed = np.empty((most_edges + 5 * most_nodes) * w + 64, bias.dtype)
+    packed = packed[misalignment(packed) :]
+    x, rounded = np.empty(most_nodes * w + 8), np.empty(most_nodes * w + 8)
+    x, rounded = x[misalignment(x) :], rounded[misalignment(rounded) :]
     table = np.empty(FIELDS * w + 8)
     table = table[misalignment(table) :]
     blocks = (bias.shape[1] + w - 1) // w
     task = take(counter)
     while task < len(graphs) * blocks:
         graph, head = graphs[task // blocks], task % blocks * w
-        settle_graph(lanes, graph, head, layout, weight, bias, start, warm, terms, packed, x, table, result)
+        settle_graph(lanes, graph, head, layout, weight, bias, start, warm, terms, packed, x, rounded, table, result)
         task = take(counter)
 
 

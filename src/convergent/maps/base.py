@@ -185,7 +185,7 @@ def _measured(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:
     # a sum of d terms in float64 can be d units in the last place too small
     wider = lipschitz * (1 + (max_degree(graph) + 2) * torch.finfo(torch.float64).eps)
     factor = backend(weight).row_peaks(graph.rows, graph.segments, weight).mul_(wider)
-    if factor.numel() and not bool(factor.max() < 1):
+    if factor.numel() and not float(factor.max()) < 1:
         bad = ~(factor < 1)
         where, head = (int(index) for index in bad.nonzero()[0])
         came = float(factor[where, head])

@@ -1,0 +1,72 @@
+"""SSE (Dai et al. 2018): a damped iteration to a steady state, here with edge features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from convergent.baselines.coupled import Limits, describe, steady_state
+from convergent.errors import expect
+from convergent.nn.encoder import AGGREGATIONS, sum_edges
+from convergent.nn.mlp import MLP
+from convergent.nn.model import GraphModel, Inputs
+from convergent.operations import propagate
+from convergent.solvers import Solution
+
+
+class SSE(GraphModel):
+    r"""The baseline of the paper, for every node i with neighbours j:
+
+    .. math:: h_i \leftarrow (1 - \alpha) h_i + \alpha W_2\, \mathrm{relu}(W_1 [v_i, \sum_j (h_j, v_j, e_{ij})])
+
+    until it stands still. Nothing makes the map contract; the gradient is that of the last step, as in the original.
+
+    Args:
+        units: the size of h.
+        damping: alpha.
+        aggregation: "mean" over the neighbours, or "sum", which may run away on graphs of higher degree.
+        tol, max_iterations: the length of the last step, and the most steps that are taken.
+        (the others as in ``ConvergentGraphSolver``)
+    """
+
+    def __init__(
+        self,
+        node_features: int,
+        edge_features: int,
+        units: int = 128,
+        outputs: int = 1,
+        readout: str | None = None,
+        damping: float = 0.1,
+        aggregation: str = "mean",
+        activation: str = "leaky_relu",
+        decoder: Sequence[int] = (64, 32),
+        dropout: float = 0.0,
+        tol: float = 1e-4,
+        max_iterations: int = 200,
+        flow: str = "target_to_source",
+    ):
+        super().__init__()
+        self.remember(dict(locals()))
+        expect(0 < damping <= 1, "damping", "a number above 0, at most 1", damping)
+        expect(aggregation in AGGREGATIONS, "aggregation", f"one of {AGGREGATIONS}", repr(aggregation))
+        self.damping, self.aggregation, self.units, self.limits = damping, aggregation, units, Limits(tol, max_iterations)
+        self.first = nn.Linear(units + 2 * node_features + edge_features, units, bias=False)
+        self.second = nn.Linear(units, units, bias=False)
+        self.decoder = MLP([units, *decoder, outputs], activation, dropout=dropout)
+
+    def embed(self, inputs: Inputs) -> tuple[Tensor, Solution]:
+        graph, nodes, edges = inputs
+        degree = graph.out_degree.clamp(min=1).unsqueeze(1).to(nodes.dtype)
+        scale = 1 / degree if self.aggregation == "mean" else torch.ones_like(degree)
+        around = torch.cat([sum_edges(graph, nodes.index_select(0, graph.column)), sum_edges(graph, edges)], 1) * scale
+        ones = nodes.new_ones(graph.num_edges, self.units)
+
+        def step(h: Tensor) -> Tensor:
+            gathered = torch.cat([nodes, propagate(graph, ones, h) * scale, around], 1)
+            return (1 - self.damping) * h + self.damping * self.second(torch.relu(self.first(gathered)))
+
+        h, steps = steady_state(step, nodes.new_zeros(graph.num_nodes, self.units), self.limits)
+        image = step(h)
+        return image, describe(graph, h, image, 1.0, nodes.new_ones(graph.num_nodes, 1), steps, self.limits)

@@ -1,0 +1,110 @@
+"""ConvergentConv: the fixed point as a layer, with the habits of PyTorch Geometric."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from convergent.errors import expect
+from convergent.graph import Graph
+from convergent.maps import ActivatedMap, LinearMap
+from convergent.nn.solver import NORMALIZATIONS, row_weights
+from convergent.solve import solve
+from convergent.solvers import Auto, Solver
+
+MOST = 0.9999  # that a learned gamma can reach
+
+
+class ConvergentConv(nn.Module):
+    r"""The implicit graph convolution of `"Convergent Graph Solvers" <https://arxiv.org/abs/2106.01680>`_
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \phi \Big( \sum_{j \in \mathcal{N}(i)} w_{ij} \, \mathbf{x}^{\prime}_j
+        + \mathbf{x}_i \mathbf{\Theta}_b + \mathbf{b} \Big), \qquad
+        e_{ij} = \mathbf{x}_i \mathbf{\Theta}_1 + \mathbf{x}_j \mathbf{\Theta}_2 + \mathbf{e}_{ij} \mathbf{\Theta}_e
+
+    where the weights :math:`w_{ij}` of every head come from its logits :math:`e_{ij}` by a ``normalization`` whose rows sum to at
+    most :math:`\gamma < 1`: the fixed point exists, is unique, and is found to the solver's tolerance, as far as the whole graph.
+
+    Args:
+        in_channels: size of each input sample, or -1 to take it from the first input.
+        heads: maps that are solved side by side, the size of each output sample.
+        edge_dim: number of edge features; None: edges have none; -1: take it from the first input.
+        gamma: the contraction; a number in (0, 1), or "learned": one per head, from 0.9.
+        normalization: "softmax", "sigmoid", "clip" (both divided by the degree), or "signed".
+        activation: :math:`\phi`; "identity" keeps the map linear, which is the fastest to solve.
+        solver: how the fixed point is found, and how exactly.
+        flow: "source_to_target" as in PyG (targets aggregate), or "target_to_source".
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})`, edge indices :math:`(2, E)` or a ``Graph``, edge features
+          :math:`(E, D)` *(optional)*, batch :math:`(N)` *(optional)*
+        - **output:** :math:`(N, heads)`; with ``return_solution=True`` also the ``Solution`` with its certificate
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        heads: int,
+        edge_dim: int | None = None,
+        gamma: float | str = 0.9,
+        normalization: str = "softmax",
+        activation: str = "identity",
+        solver: Solver | None = None,
+        flow: str = "source_to_target",
+    ):
+        super().__init__()
+        expect(normalization in NORMALIZATIONS, "normalization", f"one of {NORMALIZATIONS}", repr(normalization))
+        number = isinstance(gamma, float) and 0 < gamma < 1
+        expect(number or gamma == "learned", "gamma", 'a number above 0 and below 1, or "learned"', repr(gamma))
+        self.in_channels, self.heads, self.edge_dim = in_channels, heads, edge_dim
+        self.normalization, self.activation, self.flow = normalization, activation, flow
+        self.solver = Auto() if solver is None else solver
+        self.lin_bias = _linear(in_channels, heads, bias=True)
+        self.lin_row = _linear(in_channels, heads)
+        self.lin_column = _linear(in_channels, heads)
+        self.lin_edge = None if edge_dim is None else _linear(edge_dim, heads)
+        self.gamma = float(gamma) if number else None
+        self.gamma_logit = None if number else nn.Parameter(torch.empty(heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for layer in (self.lin_bias, self.lin_row, self.lin_column, self.lin_edge):
+            if layer is not None and not isinstance(layer, nn.LazyLinear):
+                layer.reset_parameters()
+        if self.gamma_logit is not None:
+            nn.init.constant_(self.gamma_logit, math.log(9.0))  # a sigmoid of 0.9
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor | Graph,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        return_solution: bool = False,
+    ) -> Any:
+        graph = edge_index if isinstance(edge_index, Graph) else Graph(edge_index, len(x), batch=batch, flow=self.flow)
+        logits = self.lin_row(x).index_select(0, graph.row) + self.lin_column(x).index_select(0, graph.column)
+        if self.lin_edge is not None:
+            expect(edge_attr is not None, "edge_attr", f"shape [{graph.num_edges}, {self.edge_dim}]", None)
+            assert edge_attr is not None
+            logits = logits + self.lin_edge(edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr)
+        else:
+            expect(edge_attr is None, "edge_attr", "None, as edge_dim is None", "a tensor")
+        gamma = self.gamma if self.gamma_logit is None else MOST * torch.sigmoid(self.gamma_logit)
+        weight = row_weights(graph, logits, self.normalization, gamma)  # type: ignore[arg-type]
+        bias = self.lin_bias(x)
+        linear = self.activation == "identity"
+        fixed = LinearMap(graph, weight, bias) if linear else ActivatedMap(graph, weight, bias, self.activation)
+        solution = solve(fixed, self.solver)
+        return (solution.value, solution) if return_solution else solution.value
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.in_channels}, heads={self.heads})"
+
+
+def _linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:
+    return nn.LazyLinear(outputs, bias=bias) if inputs == -1 else nn.Linear(inputs, outputs, bias=bias)

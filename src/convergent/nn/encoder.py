@@ -1,0 +1,117 @@
+"""The encoder of the paper: an attention variant of the graph network (Battaglia et al. 2018).
+
+For every edge e: i -> j, where i is the node that aggregates,
+
+    e'  = edge MLP [e, v_i, v_j]
+    a   = softmax over the edges of i of the attention MLP [e, v_i, v_j]
+    v_i = node MLP [sum (or mean) of a e', v_i]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from convergent import weights
+from convergent.errors import expect
+from convergent.graph import Graph
+from convergent.nn.mlp import MLP
+from convergent.operations import propagate
+
+AGGREGATIONS = ("sum", "mean")
+
+
+class GNLayer(nn.Module):
+    """One layer: [N, nodes], [E, edges] -> [N, node_outputs], [E, edge_outputs].
+
+    Args:
+        nodes, edges: the width of the inputs.
+        node_outputs, edge_outputs: the width of the outputs.
+        hidden: the hidden layers of its three MLPs.
+        activation: of the hidden layers, and of the outputs of the edge and the node MLP unless ``last`` says otherwise.
+        aggregation: "sum" over a node's weighted edges, or "mean".
+    """
+
+    def __init__(
+        self,
+        nodes: int,
+        edges: int,
+        node_outputs: int,
+        edge_outputs: int,
+        hidden: Sequence[int] = (64,),
+        activation: str = "leaky_relu",
+        last: str | None = None,
+        aggregation: str = "sum",
+    ):
+        super().__init__()
+        expect(aggregation in AGGREGATIONS, "aggregation", f"one of {AGGREGATIONS}", repr(aggregation))
+        ends, last = edges + 2 * nodes, activation if last is None else last
+        self.aggregation = aggregation
+        self.edge = MLP([ends, *hidden, edge_outputs], activation, last)
+        self.attention = MLP([ends, *hidden, 1], activation)
+        self.node = MLP([edge_outputs + nodes, *hidden, node_outputs], activation, last)
+
+    def forward(self, graph: Graph, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        ends = torch.cat([edges, nodes.index_select(0, graph.row), nodes.index_select(0, graph.column)], 1)
+        edges = self.edge(ends)
+        attention = weights.row_softmax(graph, self.attention(ends))
+        gathered = sum_edges(graph, attention * edges)
+        if self.aggregation == "mean":
+            gathered = gathered / graph.out_degree.clamp(min=1).unsqueeze(1).to(gathered.dtype)
+        return self.node(torch.cat([gathered, nodes], 1)), edges
+
+    def reset_parameters(self) -> None:
+        for part in (self.edge, self.attention, self.node):
+            part.reset_parameters()
+
+
+class AttentionGN(nn.Module):
+    """Layers one after the other: from features to ``node_outputs`` per node and ``edge_outputs`` per edge.
+
+    Args:
+        nodes, edges: the number of features.
+        node_outputs, edge_outputs: the width of the answer.
+        layers: how many.
+        width: of nodes and edges between two layers.
+        hidden, activation, aggregation: of every layer.
+        last: the activation of the answer; None: as all the others, as in the paper.
+    """
+
+    def __init__(
+        self,
+        nodes: int,
+        edges: int,
+        node_outputs: int,
+        edge_outputs: int,
+        layers: int = 1,
+        width: int = 64,
+        hidden: Sequence[int] = (64,),
+        activation: str = "leaky_relu",
+        last: str | None = None,
+        aggregation: str = "sum",
+    ):
+        super().__init__()
+        expect(layers >= 1, "layers", "1 or more", layers)
+        inner = [width] * (layers - 1)
+        node_sizes, edge_sizes = [nodes, *inner, node_outputs], [edges, *inner, edge_outputs]
+        self.layers = nn.ModuleList(
+            GNLayer(*sizes, hidden, activation, last if index == layers - 1 else None, aggregation)
+            for index, sizes in enumerate(zip(node_sizes, edge_sizes, node_sizes[1:], edge_sizes[1:], strict=False))
+        )
+
+    def forward(self, graph: Graph, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        for layer in self.layers:
+            nodes, edges = layer(graph, nodes, edges)
+        return nodes, edges
+
+    def reset_parameters(self) -> None:
+        for layer in self.layers:
+            assert isinstance(layer, GNLayer)
+            layer.reset_parameters()
+
+
+def sum_edges(graph: Graph, values: Tensor) -> Tensor:
+    """The sum of a value per edge [E, D] over the edges of every node, [N, D]: a product with ones, which has a fast kernel."""
+    return propagate(graph, values, values.new_ones(graph.num_nodes, values.shape[1]))

@@ -1,0 +1,57 @@
+"""Perceptrons, by the sizes of their layers and the name of their activation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from convergent.errors import expect
+from convergent.kernels.activations import ACTIVATIONS
+
+
+class Activation(nn.Module):
+    """An activation by name."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        expect(name in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", repr(name))
+        self.name = name
+
+    def forward(self, x: Tensor) -> Tensor:
+        return ACTIVATIONS[self.name].function(x)
+
+    def extra_repr(self) -> str:
+        return self.name
+
+
+class MLP(nn.Sequential):
+    """Linear layers with an activation, and where asked for dropout, between them.
+
+    Args:
+        sizes: inputs, hidden layers, outputs: ``[3, 128, 64]`` is one hidden layer of 128.
+        activation: of the hidden layers.
+        last: the activation of the outputs.
+        dropout: the probability with which a hidden number is dropped in training.
+    """
+
+    def __init__(self, sizes: Sequence[int], activation: str = "leaky_relu", last: str = "identity", dropout: float = 0.0):
+        expect(len(sizes) >= 2 and all(size >= 1 for size in sizes), "sizes", "two or more positive numbers", list(sizes))
+        layers: list[nn.Module] = []
+        for index, (inputs, outputs) in enumerate(pairwise(sizes)):
+            hidden = index < len(sizes) - 2
+            layers.append(nn.Linear(inputs, outputs))
+            layers.append(Activation(activation if hidden else last))
+            if hidden and dropout:
+                layers.append(nn.Dropout(dropout))
+        super().__init__(*(layer for layer in layers if not _is_identity(layer)))
+
+    def reset_parameters(self) -> None:
+        for layer in self:
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
+
+
+def _is_identity(layer: nn.Module) -> bool:
+    return isinstance(layer, Activation) and layer.name == "identity"

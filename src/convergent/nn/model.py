@@ -1,0 +1,126 @@
+"""What every model on graphs shares: one call, settings that rebuild it, answers per node or per graph."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor, nn
+
+from convergent.errors import expect
+from convergent.graph import Graph
+from convergent.solvers import Solution, Solver, decoded
+
+READOUTS = ("sum", "mean", "max")
+
+
+class Inputs(NamedTuple):
+    """A graph and its features, checked."""
+
+    graph: Graph
+    nodes: Tensor  # [N, node features]
+    edges: Tensor  # [E, edge features]
+
+
+class GraphModel(nn.Module):
+    """From a graph with features to answers per node [N, outputs], or with a readout per graph [G, outputs].
+
+    A subclass keeps the arguments of its constructor in ``settings``; ``GraphModel.rebuild`` makes the same model from them.
+    """
+
+    kinds: ClassVar[dict[str, type[GraphModel]]] = {}
+
+    settings: dict[str, Any]
+    node_features: int
+    edge_features: int
+    flow: str
+    readout: str | None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        GraphModel.kinds[cls.__name__] = cls
+
+    def remember(self, arguments: dict[str, Any]) -> None:
+        """Keep the constructor's arguments, as numbers, strings and lists."""
+        hidden = ("self", "__class__")
+        self.settings = {name: _plain(value) for name, value in arguments.items() if name not in hidden}
+        self.node_features, self.edge_features = arguments["node_features"], arguments["edge_features"]
+        self.flow, self.readout = arguments["flow"], arguments["readout"]
+        expect(self.readout is None or self.readout in READOUTS, "readout", f"None or one of {READOUTS}", repr(self.readout))
+
+    @staticmethod
+    def rebuild(kind: str, settings: dict[str, Any]) -> GraphModel:
+        expect(kind in GraphModel.kinds, "kind", f"one of {sorted(GraphModel.kinds)}", repr(kind))
+        restored = {name: decoded(value) if name == "solver" else value for name, value in settings.items()}
+        return GraphModel.kinds[kind](**restored)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor | Graph,
+        edge_attr: Tensor | None = None,
+        batch: Tensor | None = None,
+        return_solution: bool = False,
+    ) -> Any:
+        """The answer, and where asked for the ``Solution`` it was decoded from.
+
+        Args:
+            x: node features [N, F], or [N] for a single one.
+            edge_index: [2, E], or a ``Graph``, which saves indexing the same edges again.
+            edge_attr: edge features [E, D]; None: ones.
+            batch: the graph of every node, [N].
+            return_solution: return (answer, solution); the solution of a model without a fixed point is None.
+        """
+        inputs = self.prepare(x, edge_index, edge_attr, batch)
+        hidden, solution = self.embed(inputs)
+        answer = self.decode(inputs.graph, hidden)
+        return (answer, solution) if return_solution else answer
+
+    decoder: nn.Module
+
+    def decode(self, graph: Graph, hidden: Tensor) -> Tensor:
+        return self.decoder(hidden if self.readout is None else pool(graph, hidden, self.readout))
+
+    @abstractmethod
+    def embed(self, inputs: Inputs) -> tuple[Tensor, Solution | None]:
+        """What is decoded, [N, width], and the solution it comes from."""
+
+    def prepare(self, x: Tensor, edge_index: Tensor | Graph, edge_attr: Tensor | None, batch: Tensor | None) -> Inputs:
+        nodes = x.unsqueeze(1) if x.dim() == 1 else x
+        fits = nodes.dim() == 2 and nodes.shape[1] == self.node_features
+        expect(fits, "x", f"shape [nodes, {self.node_features}]", list(x.shape))
+        graph = edge_index if isinstance(edge_index, Graph) else Graph(edge_index, len(nodes), batch=batch, flow=self.flow)
+        expect(graph.num_nodes == len(nodes), "x", f"{graph.num_nodes} rows, one per node of the graph", len(nodes))
+        if edge_attr is None:
+            edge_attr = nodes.new_ones(graph.num_edges, self.edge_features)
+        edges = edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr
+        shape = [graph.num_edges, self.edge_features]
+        expect(list(edges.shape) == shape, "edge_attr", f"shape {shape}", list(edge_attr.shape))
+        return Inputs(graph, nodes, edges.to(nodes.dtype))
+
+    def reset_parameters(self) -> None:
+        for part in self.children():
+            part.reset_parameters()  # type: ignore[operator]
+
+
+def pool(graph: Graph, values: Tensor, readout: str) -> Tensor:
+    """Per node [N, H] -> per graph [G, H]; a graph without nodes gives zeros."""
+    batch = graph.batch
+    out = values.new_zeros(graph.num_graphs, values.shape[1])
+    if readout == "max":
+        index = batch.unsqueeze(1).expand_as(values)
+        return out.scatter_reduce(0, index, values, "amax", include_self=False)
+    total = out.index_add(0, batch, values)
+    if readout == "sum":
+        return total
+    return total / graph.segments.diff().clamp(min=1).unsqueeze(1).to(total.dtype)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Solver):
+        return value.encoded()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def count_parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

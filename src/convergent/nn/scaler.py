@@ -1,0 +1,111 @@
+"""Features as they come, in whatever units, to numbers a network can see; the scaling is part of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from convergent.errors import expect
+from convergent.graph import Graph
+from convergent.nn.model import GraphModel, Inputs, pool
+from convergent.solvers import Solution
+
+
+class Scaler(nn.Module):
+    """Columns minus their mean, over their standard deviation; of some, the logarithm as a further column.
+
+    Args:
+        columns: how many.
+        logs: those whose logarithm is added, for sizes that range over orders of magnitude.
+    """
+
+    mean: Tensor
+    std: Tensor
+    least: Tensor
+
+    def __init__(self, columns: int, logs: Sequence[int] = ()):
+        super().__init__()
+        expect(all(0 <= column < columns for column in logs), "logs", f"columns from 0 to {columns} - 1", list(logs))
+        self.columns, self.logs = columns, list(logs)
+        self.width = columns + len(self.logs)
+        self.register_buffer("mean", torch.zeros(self.width))
+        self.register_buffer("std", torch.ones(self.width))
+        self.register_buffer("least", torch.full((len(self.logs),), 1e-30))  # what a logarithm is taken of at the least
+
+    def fit(self, values: Tensor) -> Scaler:
+        """Mean and standard deviation of these rows; a column that never changes keeps its scale."""
+        expect(values.dim() == 2 and values.shape[1] == self.columns, "values", f"{self.columns} columns", list(values.shape))
+        if len(values) == 0:
+            return self
+        if self.logs:
+            positive = values[:, self.logs].double()
+            smallest = torch.where(positive > 0, positive, torch.inf).amin(0)
+            self.least = torch.where(torch.isfinite(smallest), smallest, 1.0).to(self.least.dtype)
+        wide = self._widened(values).double()
+        std = wide.std(0, correction=0)
+        self.mean = wide.mean(0).to(self.mean.dtype)
+        self.std = torch.where(std > 1e-12 * wide.abs().amax(0), std, 1.0).to(self.std.dtype)
+        return self
+
+    def _widened(self, values: Tensor) -> Tensor:
+        if not self.logs:
+            return values
+        return torch.cat([values, torch.maximum(values[:, self.logs], self.least.to(values.dtype)).log()], 1)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return (self._widened(values) - self.mean) / self.std
+
+    def inverse(self, scaled: Tensor) -> Tensor:
+        """The way back for answers, which have no logarithms."""
+        return scaled * self.std + self.mean
+
+    def reset_parameters(self) -> None:
+        """It has none: what it knows of the data stays."""
+
+
+class ScaledModel(GraphModel):
+    """A model between scalers of its inputs and, for answers that are numbers, of its outputs.
+
+    Args:
+        kind, settings: of the model inside; its feature counts are those after scaling.
+        node_features, edge_features: as the data has them.
+        node_logs, edge_logs: columns whose logarithm is added.
+        scale_answers: answers are numbers with units of their own, rather than scores of classes.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        settings: dict[str, Any],
+        node_features: int,
+        edge_features: int,
+        node_logs: Sequence[int] = (),
+        edge_logs: Sequence[int] = (),
+        scale_answers: bool = True,
+        readout: str | None = None,
+        flow: str = "target_to_source",
+    ):
+        super().__init__()
+        self.remember(dict(locals()))
+        self.nodes, self.edges = Scaler(node_features, node_logs), Scaler(edge_features, edge_logs)
+        inner = {**settings, "node_features": self.nodes.width, "edge_features": self.edges.width, "readout": readout, "flow": flow}
+        self.model = GraphModel.rebuild(kind, inner)
+        self.answers = Scaler(self.model.settings["outputs"]) if scale_answers else None
+
+    def fit(self, x: Tensor, edge_attr: Tensor, y: Tensor) -> ScaledModel:
+        """Take the scales from a training set."""
+        self.nodes.fit(x)
+        self.edges.fit(edge_attr)
+        if self.answers is not None:
+            self.answers.fit(y)
+        return self
+
+    def embed(self, inputs: Inputs) -> tuple[Tensor, Solution | None]:
+        return self.model.embed(Inputs(inputs.graph, self.nodes(inputs.nodes), self.edges(inputs.edges)))
+
+    def decode(self, graph: Graph, hidden: Tensor) -> Tensor:
+        answer = self.model.decoder(hidden if self.readout is None else pool(graph, hidden, self.readout))
+        return answer if self.answers is None else self.answers.inverse(answer)
