@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from convergent import InputError
+from convergent.tasks.classification import SETS, folds, load, protocol_a, protocol_b
+
+SIZES = {"IMDB-BINARY": 1000, "IMDB-MULTI": 1500, "MUTAG": 188, "PROTEINS": 1113, "PTC": 344, "NCI1": 4110}
+ROOT = os.environ.get("CONVERGENT_TUDATASETS") or Path(__file__).resolve().parents[3] / "shared" / "tudatasets"
+there = pytest.mark.skipif(not Path(ROOT).is_dir(), reason="no raw TU files; CONVERGENT_TUDATASETS=folder names them")
+
+
+@there
+@pytest.mark.parametrize("name", SETS)
+def test_the_six_sets(name, tmp_path) -> None:
+    found = load(name, ROOT, tmp_path)
+    assert len(found.graphs) == SIZES[name]
+    assert found.classes == (3 if name == "IMDB-MULTI" else 2)
+    assert set(found.labels) == set(range(found.classes))
+    widths = {graph.x.shape[1] for graph in found.graphs}
+    assert len(widths) == 1
+    assert all((graph.x.sum(1) == 1).all() for graph in found.graphs[:50])  # one-hot
+    assert all((graph.edge_attr == 1).all() for graph in found.graphs[:50])
+
+
+@there
+def test_raw_files_are_copied_not_touched(tmp_path) -> None:
+    before = sorted(path.name for path in (Path(ROOT) / "MUTAG").iterdir())
+    load("MUTAG", ROOT, tmp_path)
+    again = load("MUTAG", ROOT, tmp_path)
+    assert len(again.graphs) == 188
+    assert sorted(path.name for path in (Path(ROOT) / "MUTAG").iterdir()) == before
+
+
+def test_folds_are_stratified_and_seeded() -> None:
+    labels = np.repeat([0, 1], [60, 40])
+    found = folds(labels, seed=0)
+    assert len(found) == 10
+    assert sorted(np.concatenate([test for _, test in found])) == list(range(100))
+    assert all(labels[test].sum() == 4 for _, test in found)
+    assert all(set(train).isdisjoint(test) for train, test in found)
+    assert np.array_equal(found[0][1], folds(labels, seed=0)[0][1])
+    assert not np.array_equal(found[0][1], folds(labels, seed=1)[0][1])
+
+
+def test_the_two_protocols_differ() -> None:
+    accuracy = np.array([[0.5, 0.9, 0.6], [0.8, 0.6, 0.7]])
+    common, own = protocol_a(accuracy), protocol_b(accuracy)
+    assert (common.mean, common.epochs) == (pytest.approx(0.75), [1, 1])
+    assert (own.mean, own.epochs) == (pytest.approx(0.85), [1, 0])
+
+
+def test_bad_arguments(tmp_path) -> None:
+    with pytest.raises(InputError, match="name: expected one of IMDB-BINARY"):
+        load("ENZYMES")
+    with pytest.raises(InputError, match="which cannot be downloaded"):
+        load("PTC")
+    with pytest.raises(InputError, match="data_root: expected the raw files in"):
+        load("MUTAG", tmp_path / "nowhere", tmp_path)
+
+
+def test_a_model_reads_them() -> None:
+    from convergent.nn import ConvergentGraphSolver
+    from convergent.tasks.batch import GraphBatch
+
+    one = GraphBatch(
+        torch.ones(3, 4), torch.tensor([[0, 1], [1, 2]]), torch.ones(2, 1), torch.tensor([1]), torch.zeros(3).long(), 1
+    )
+    batch = GraphBatch.join([one] * 5)
+    model = ConvergentGraphSolver(4, 1, heads=3, outputs=2, readout="sum")
+    scores = model(batch.x, batch.graph, batch.edge_attr)
+    assert scores.shape == (5, 2)
+    torch.nn.functional.cross_entropy(scores, batch.y).backward()
