@@ -164,3 +164,21 @@ def test_the_layout_holds_every_edge_once():
     layout = cpu.arrange(p.rows, p.segments).layout
     assert sorted(layout.edge.tolist()) == list(range(len(p.row)))
     assert sorted(layout.node.tolist()) == list(range(len(p.bias)))
+
+
+def test_the_layout_puts_what_is_computed_last_last():
+    p = make((30, 12), 1, degree=6)
+    layout = cpu.arrange(p.rows, p.segments).layout
+    for graph, (first, base) in enumerate(zip(layout.segments[:-1], layout.borders[:-1], strict=True)):
+        nodes = layout.segments[graph + 1] - first
+        lengths = [int(p.rows.pointer[node + 1] - p.rows.pointer[node]) for node in layout.node[first : first + nodes]]
+        assert lengths == sorted(lengths)
+        begin = 0
+        for row in range(nodes):
+            middle, end = layout.middle[first + row], layout.end[first + row]
+            upper, lower = layout.source[base + begin : base + middle], layout.source[base + middle : base + end]
+            assert (upper >= row).all()
+            assert (lower < row).all()
+            assert sorted(upper) == list(upper)
+            assert sorted(lower) == list(lower)
+            begin = end

@@ -136,16 +136,18 @@ def sort_rows(first, nodes, pointer, node, seat):
 
 
 @kernel
-def sort_edges(begin, end, row, source, edge):
-    """The edges of one row: sources from ``row`` on first, then those before it, both ascending."""
-    for place in range(begin + 1, end):
-        this, carried = source[place], edge[place]
-        late = this < row
-        other = place - 1
-        while other >= begin and ((source[other] < row) > late or ((source[other] < row) == late and source[other] > this)):
-            source[other + 1], edge[other + 1] = source[other], edge[other]
-            other -= 1
-        source[other + 1], edge[other + 1] = this, carried
+def sort_edges(begin, end, row, nodes, source, edge):
+    """The edges of one row: sources from ``row`` on first, then those before it, both ascending; equal ones stay as they were."""
+    count = end - begin
+    keys = np.empty(count, np.int64)
+    for place in range(count):
+        this = source[begin + place]
+        keys[place] = (this + nodes if this < row else this) * count + place
+    keys.sort()
+    old_source, old_edge = source[begin:end].copy(), edge[begin:end].copy()
+    for place in range(count):
+        other = keys[place] % count
+        source[begin + place], edge[begin + place] = old_source[other], old_edge[other]
 
 
 @kernel
@@ -173,7 +175,7 @@ def arrange(segments, pointer, column, order, permuted):
                 edge[place] = order[position] if permuted else position
                 split += 1 if source[place] >= row else 0
                 place += 1
-            sort_edges(begin, place, row, source, edge)
+            sort_edges(begin, place, row, last - first, source, edge)
             middle[first + row], end[first + row] = begin - base + split, place - base
     return borders, node, middle, end, source, edge
 

@@ -1,0 +1,1 @@
+"""Training: named models, optimisers, runs on disk."""
