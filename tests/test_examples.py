@@ -54,6 +54,13 @@ def test_custom_map() -> None:
     assert gradient == pytest.approx(finite, rel=1e-5)
 
 
+def test_pyg_layer() -> None:
+    printed = run("examples/pyg_layer.py", "--steps", "60", "--size", "16")
+    local, convergent = (float(share) for share in re.findall(r"(\d+)%", printed))
+    assert convergent > local
+    assert convergent > 90
+
+
 def test_demo(tmp_path: Path) -> None:
     printed = run("examples/demo.py", "--pores", "800", "--seed", "3", "--out", str(tmp_path))
     for name in ("pressure.png", "sensitivity.png"):
