@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import subprocess
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -59,6 +63,11 @@ def train(
             raise InputError(f"{folder}: expected a new folder, but it holds a run; resume it, or name another")
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / CONFIG, config.to_json())
+    with _quiet_lightning():
+        return _fit(config, folder, resume, device, devices, progress)
+
+
+def _fit(config: TrainConfig, folder: Path, resume: bool, device: str, devices: int, progress: bool) -> dict[str, Any]:
     lightning.seed_everything(config.seed, verbose=False)
     training = Training(config, build_model(config))
     keeper = Keeper(folder, config)
@@ -79,6 +88,21 @@ def train(
     checkpoint = folder / CHECKPOINT
     trainer.fit(training, ckpt_path=str(checkpoint) if resume and checkpoint.exists() else None)
     return keeper.finish(trainer, training)
+
+
+@contextmanager
+def _quiet_lightning() -> Iterator[None]:
+    """Without its banners, its advice on loaders (batches are made whole), and its own use of what torch deprecates."""
+    logger = logging.getLogger("lightning.pytorch")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*does not have many workers")
+            warnings.filterwarnings("ignore", ".*treespec, LeafSpec", FutureWarning)
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 class Keeper(Callback):
