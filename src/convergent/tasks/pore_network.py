@@ -30,6 +30,7 @@ WIDTH = 1e-3  # of the cube
 DIAMETER = (0.099e-3, 0.101e-3)  # of pores, before they are cut to fit
 CLOSE = 0.9  # of the distance between two pores, which their radii fill at most
 PORES_PER_POINT = 5.6  # of a small Voronoi tessellation that is cut off at the faces of the cube
+MARGIN = 3.0  # mean spacings from a face within which points have a mirror image
 SPREAD = 1.15  # of the logarithm of sizes in the wide mode: two orders of magnitude between the 2.5th and the 97.5th percentile
 SPARSE = 1500  # pores from which the exact solution is sparse
 ITERATE = 50_000  # and from which it is iterated
@@ -115,11 +116,16 @@ def as_batch(network: PoreNetwork) -> GraphBatch:
 
 def voronoi(pores: int, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]] | None:
     """Corners and sides of the cells of random points, which their mirror images cut off at the faces."""
-    points = rng.random((max(4, round(pores / PORES_PER_POINT)), 3))
+    return tessellate(rng.random((max(4, round(pores / PORES_PER_POINT)), 3)))
+
+
+def tessellate(points: Floats) -> tuple[Floats, NDArray[np.int64]]:
+    """Corners and sides of the cells of these points. Cells reach some spacings far, so only images that near a face are needed."""
+    margin = MARGIN * len(points) ** (-1 / 3)
     images = [points]
     for axis in range(3):
         for face in (0.0, 1.0):
-            image = points.copy()
+            image = points[abs(points[:, axis] - face) < margin]
             image[:, axis] = 2 * face - image[:, axis]
             images.append(image)
     tessellation = Voronoi(np.concatenate(images))
