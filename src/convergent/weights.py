@@ -10,7 +10,7 @@ from torch import Tensor
 
 from convergent.errors import expect
 from convergent.graph import Graph
-from convergent.operations import propagate
+from convergent.operations import sum_edges
 
 SQUASHES = {"sigmoid": torch.sigmoid, "clip": lambda logits: logits.clamp(0, 1)}
 
@@ -38,8 +38,7 @@ def row_softmax(graph: Graph, logits: Tensor) -> Tensor:
     top = logits.new_full((graph.num_nodes, logits.shape[1]), -torch.inf)
     top = top.scatter_reduce(0, row.unsqueeze(1).expand_as(logits), logits.detach(), "amax")
     odds = torch.exp(logits - top[row])
-    total = propagate(graph, odds, odds.new_ones(graph.num_nodes, logits.shape[1]))
-    return odds / total[row]
+    return odds / sum_edges(graph, odds)[row]
 
 
 def _share(graph: Graph, logits: Tensor, gamma: float | Tensor) -> Tensor:

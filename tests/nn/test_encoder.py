@@ -5,7 +5,7 @@ import torch
 
 from convergent import Graph, InputError
 from convergent.nn import AttentionGN, GNLayer
-from convergent.nn.encoder import sum_edges
+from convergent.operations import sum_edges
 
 GRAPH = Graph(torch.tensor([[0, 0, 1, 2, 2, 2], [1, 2, 2, 0, 1, 1]]), num_nodes=4)
 

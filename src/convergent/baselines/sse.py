@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from convergent.baselines.coupled import Limits, describe, steady_state
 from convergent.errors import expect
-from convergent.nn.encoder import AGGREGATIONS, sum_edges
+from convergent.nn.encoder import AGGREGATIONS
 from convergent.nn.mlp import MLP
 from convergent.nn.model import GraphModel, Inputs
-from convergent.operations import propagate
+from convergent.operations import propagate, sum_edges
 from convergent.solvers import Solution
 
 

@@ -18,7 +18,7 @@ from convergent import weights
 from convergent.errors import expect
 from convergent.graph import Graph
 from convergent.nn.mlp import MLP
-from convergent.operations import propagate
+from convergent.operations import sum_edges
 
 AGGREGATIONS = ("sum", "mean")
 
@@ -110,8 +110,3 @@ class AttentionGN(nn.Module):
         for layer in self.layers:
             assert isinstance(layer, GNLayer)
             layer.reset_parameters()
-
-
-def sum_edges(graph: Graph, values: Tensor) -> Tensor:
-    """The sum of a value per edge [E, D] over the edges of every node, [N, D]: a product with ones, which has a fast kernel."""
-    return propagate(graph, values, values.new_ones(graph.num_nodes, values.shape[1]))
