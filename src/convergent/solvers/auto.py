@@ -14,7 +14,6 @@ from convergent.solvers.multigrid import Multigrid
 from convergent.solvers.picard import Picard
 from convergent.solvers.solver import Solver
 
-SETTLE = 192  # deflated steps, after which a small graph is worth a direct solve
 FEW_STEPS = 40  # below this nothing beats plain Picard
 
 
@@ -22,8 +21,7 @@ FEW_STEPS = 40  # below this nothing beats plain Picard
 class Auto(Solver):
     """Picks by the number of Picard steps the contraction calls for, the size of the graphs, and what is seen on the way."""
 
-    def settles(self, fixed: FixedPointMap) -> int:
-        return SETTLE
+    settles = 192  # deflated steps, after which a small graph is worth a direct solve
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         return suggest(fixed, picard_steps)

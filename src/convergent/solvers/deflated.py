@@ -24,13 +24,11 @@ class Deflated(Solver):
     trial: int = 96
 
     only_linear = True
+    settles = 100_000
 
     def __post_init__(self) -> None:
         super().__post_init__()
         expect(isinstance(self.trial, int) and self.trial >= 1, "trial", "a whole number, 1 or more", repr(self.trial))
-
-    def settles(self, fixed: FixedPointMap) -> int:
-        return 100_000
 
     def patience(self) -> int | None:
         return self.trial

@@ -51,7 +51,7 @@ def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tens
 
 def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> Solution | None:
     """Small graphs whole in one call of the kernels, and the loop for what that leaves over; None: there is none to settle."""
-    limit, small = solver.settles(fixed), fixed.graph.small
+    limit, small = solver.settles, fixed.graph.small
     none = small is not None and not bool(small.any())
     if not isinstance(fixed, LinearMap) or limit == 0 or solver.max_iterations is not None or none:
         return None

@@ -49,6 +49,7 @@ class Solver:
 
     methods: ClassVar[dict[str, type[Solver]]] = {}
     only_linear: ClassVar[bool] = False
+    settles: ClassVar[int] = 0  # steps a certified solve of small graphs in one call may take before the loop; 0: there is none
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -75,10 +76,6 @@ class Solver:
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         """The methods to try, in order: the next one takes over where one no longer gets closer."""
         return [self]
-
-    def settles(self, fixed: FixedPointMap) -> int:
-        """Steps that a certified solve of the small graphs in one call may take before the loop begins; 0: there is none."""
-        return 0
 
     def patience(self) -> int | None:
         """Steps after which the method is judged by the rate it shows, and may have to hand over; None: it is trusted."""
