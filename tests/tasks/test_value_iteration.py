@@ -101,8 +101,7 @@ def test_ties_count_as_right() -> None:
     from convergent.tasks.value_iteration import as_batch
 
     batch = as_batch(table, np.array([3]), optimal_values(table))
-    assert score(torch.randn(3, 1), batch).accuracy.tolist() != [2.0]
-    assert float(score(batch.y, batch).accuracy) == 1
+    assert float(score(torch.randn(3, 1), batch).accuracy) == 1  # whatever is chosen is as good as the best
 
 
 @pytest.mark.parametrize("ranges", [{"states": (5, 3)}, {"states": (5, 9), "actions": (2, 5)}, {"actions": (0, 3)}])

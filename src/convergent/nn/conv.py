@@ -94,13 +94,18 @@ class ConvergentConv(nn.Module):
             logits = logits + self.lin_edge(edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr)
         else:
             expect(edge_attr is None, "edge_attr", "None, as edge_dim is None", "a tensor")
-        gamma = self.gamma if self.gamma_logit is None else MOST * torch.sigmoid(self.gamma_logit)
-        weight = row_weights(graph, logits, self.normalization, gamma)  # type: ignore[arg-type]
+        weight = row_weights(graph, logits, self.normalization, self._gamma())
         bias = self.lin_bias(x)
         linear = self.activation == "identity"
         fixed = LinearMap(graph, weight, bias) if linear else ActivatedMap(graph, weight, bias, self.activation)
         solution = solve(fixed, self.solver)
         return (solution.value, solution) if return_solution else solution.value
+
+    def _gamma(self) -> float | Tensor:
+        if self.gamma is not None:
+            return self.gamma
+        assert self.gamma_logit is not None
+        return MOST * torch.sigmoid(self.gamma_logit)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, heads={self.heads})"

@@ -12,6 +12,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from torch import Tensor
 
 from convergent.errors import InputError, expect
 from convergent.tasks.batch import GraphBatch
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 SETS = ("IMDB-BINARY", "IMDB-MULTI", "MUTAG", "PROTEINS", "PTC", "NCI1")
 FOLDS = 10
@@ -76,11 +80,11 @@ def _copy_raw(source: Path, target: Path) -> None:
             partial.replace(copied)
 
 
-def _degrees(data) -> Tensor:  # type: ignore[no-untyped-def]
+def _degrees(data: Data) -> Tensor:
     return torch.bincount(data.edge_index[0], minlength=data.num_nodes)
 
 
-def _as_batch(data, widest: int) -> GraphBatch:  # type: ignore[no-untyped-def]
+def _as_batch(data: Data, widest: int) -> GraphBatch:
     """Node labels as they are, or the degree one-hot; edges carry ones, as in the paper's text."""
     x = data.x.float() if data.x is not None else torch.nn.functional.one_hot(_degrees(data), widest + 1).float()
     ones = torch.ones(data.num_edges, 1)
