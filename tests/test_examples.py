@@ -61,8 +61,8 @@ def test_pyg_layer() -> None:
     assert convergent > 90
 
 
-def test_demo(tmp_path: Path) -> None:
-    printed = run("examples/demo.py", "--pores", "800", "--seed", "3", "--out", str(tmp_path))
+def test_pressure(tmp_path: Path) -> None:
+    printed = run("examples/pressure.py", "--pores", "800", "--seed", "3", "--out", str(tmp_path))
     for name in ("pressure.png", "sensitivity.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
@@ -81,8 +81,8 @@ def test_demo(tmp_path: Path) -> None:
         assert float(adjoint) == pytest.approx(float(finite), rel=1e-3)
 
 
-def test_demo_refuses_too_few_pores() -> None:
-    command = [sys.executable, "examples/demo.py", "--pores", "3"]
+def test_pressure_refuses_too_few_pores() -> None:
+    command = [sys.executable, "examples/pressure.py", "--pores", "3"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8", timeout=300)
     assert done.returncode == 2

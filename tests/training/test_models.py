@@ -33,7 +33,7 @@ def test_finding_a_model() -> None:
     assert find("cgs( 64 )", "value-iteration").settings["heads"] == 64
     with pytest.raises(InputError, match=r"model: expected one of CGS\(4\), CGS\(8\)"):
         find("CGS(5)", "pore-networks")
-    with pytest.raises(InputError, match="task: expected one of classification, pore-networks, value-iteration"):
+    with pytest.raises(InputError, match="task: expected one of classification, folder, pore-networks, value-iteration"):
         find("CGS(8)", "chess")
     with pytest.raises(InputError, match="node_features: expected the number of features of classification"):
         find("CGS(8)", "classification").build()

@@ -7,7 +7,7 @@ import torch
 from convergent.tasks.value_iteration import ValueIteration
 from convergent.training.config import TrainConfig
 from convergent.training.module import Training, _share
-from convergent.training.objective import build_model
+from convergent.training.problem import Problem
 
 
 def test_shares_are_a_partition() -> None:
@@ -22,7 +22,8 @@ def test_shares_are_a_partition() -> None:
 @pytest.mark.parametrize("schedule", ["restarts", "one-cycle", "constant"])
 def test_schedules(schedule) -> None:
     config = TrainConfig(task="value-iteration", model="1-CGS(16)", schedule=schedule, steps=64)
-    made = Training(config, build_model(config)).configure_optimizers()
+    problem = Problem.of(config)
+    made = Training(config, problem, problem.build()).configure_optimizers()
     optimizer, scheduler = made["optimizer"], made["lr_scheduler"]["scheduler"]
     rates = []
     for _ in range(64):

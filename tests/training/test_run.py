@@ -77,7 +77,7 @@ def test_foreign_and_broken_files(tmp_path) -> None:
     with pytest.raises(InputError, match="kind: expected one of"):
         load_model(path)
     path.write_bytes(save({"a": torch.ones(2)}, {**header, "settings": '{"node_features": "x"}'}))
-    with pytest.raises(InputError, match="does not fit its weights"):
+    with pytest.raises(InputError, match="settings: expected those of"):
         load_model(path)
 
 

@@ -87,7 +87,7 @@ def test_killed_and_resumed_ends_with_the_same_bits(tmp_path, when) -> None:
 def test_pore_networks_have_scales(tmp_path) -> None:
     config = TrainConfig(task="pore-networks", model="CGS(8)", steps=6, graphs=2, validate_every=3, validation_graphs=2)
     result = train(config, tmp_path / "run")
-    assert set(result["validation"]) == {"mse", "largest_error"}
+    assert set(result["validation"]) == {"mse", "mean_error", "largest_error"}
     model, _ = load_model(tmp_path / "run" / MODEL)
     assert float(model.nodes.std.min()) > 0
 

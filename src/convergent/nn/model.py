@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from convergent.errors import expect
+from convergent.errors import InputError, expect
 from convergent.graph import Graph
 from convergent.solvers import Solution, Solver, decoded
 
@@ -52,7 +52,10 @@ class GraphModel(nn.Module):
     def rebuild(kind: str, settings: dict[str, Any]) -> GraphModel:
         expect(kind in GraphModel.kinds, "kind", f"one of {sorted(GraphModel.kinds)}", repr(kind))
         restored = {name: decoded(value) if name == "solver" else value for name, value in settings.items()}
-        return GraphModel.kinds[kind](**restored)
+        try:
+            return GraphModel.kinds[kind](**restored)
+        except TypeError as error:
+            raise InputError(f"settings: expected those of {kind}, but {error}") from error
 
     def forward(
         self,

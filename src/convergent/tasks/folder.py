@@ -11,7 +11,7 @@ training set, and belong to the ``Schema``, which the model keeps.
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -20,12 +20,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from convergent.errors import InputError
+from convergent.errors import InputError, expect
 from convergent.tasks.batch import GraphBatch
 
 if TYPE_CHECKING:
     import pandas
 
+ENDINGS = ("csv", "parquet")
 NODE_IDS, EDGE_IDS = ("graph", "node"), ("graph", "source", "target")
 MOST_CATEGORIES = 100
 
@@ -65,6 +66,15 @@ class Schema:
 
 
 @dataclass(frozen=True)
+class Block:
+    """Some networks side by side, with their ids."""
+
+    batch: GraphBatch
+    names: list[str]  # of the graphs
+    nodes: list[list[str]]  # the ids of the nodes of every graph
+
+
+@dataclass(frozen=True)
 class Folder:
     """Networks as they were read: the graphs with their ids, and what their columns mean."""
 
@@ -85,13 +95,12 @@ def read_folder(path: Path | str, targets: Sequence[str] | None = None, schema: 
     if (targets is None) == (schema is None):
         raise InputError("targets: expected the names of the answers, or the schema of a model, and not both")
     folder = Path(path)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: expected a folder with nodes and edges tables, but there is none")
     nodes, edges = Table.read(folder, "nodes", NODE_IDS), Table.read(folder, "edges", EDGE_IDS)
     if schema is None:
         assert targets is not None
         schema = infer(nodes, edges, targets)
-    return _assemble(nodes, edges, schema)
+    block = assemble(nodes, edges, schema)
+    return Folder(block.batch.split(), block.names, block.nodes, schema)
 
 
 def infer(nodes: Table, edges: Table, targets: Sequence[str]) -> Schema:
@@ -109,8 +118,8 @@ def infer(nodes: Table, edges: Table, targets: Sequence[str]) -> Schema:
 class Table:
     """A table of text cells, read but not yet believed."""
 
-    def __init__(self, file: Path, cells: pandas.DataFrame, ids: tuple[str, ...]):
-        self.file, self.cells, self.ids = file, cells, ids
+    def __init__(self, file: Path, cells: pandas.DataFrame, ids: tuple[str, ...], first: int = 0):
+        self.file, self.cells, self.ids, self.first = file, cells, ids, first  # first: rows of the file before these
         for name in ids:
             self.require(name)
             empty = cells[name].to_numpy() == ""
@@ -121,22 +130,9 @@ class Table:
     def read(folder: Path, name: str, ids: tuple[str, ...]) -> Table:
         import pandas
 
-        found = [folder / f"{name}.{ending}" for ending in ("csv", "parquet") if (folder / f"{name}.{ending}").exists()]
-        if len(found) != 1:
-            came = "both" if found else "neither"
-            raise InputError(f"{folder}: expected {name}.csv or {name}.parquet, but there is {came}")
-        file = found[0]
-        try:
-            if file.suffix == ".csv":
-                _refuse_twins(file)
-                cells = pandas.read_csv(file, dtype=str, keep_default_na=False, skipinitialspace=True)
-            else:
-                raw = pandas.read_parquet(file)
-                cells = raw.astype(object).where(raw.notna(), "").map(_text)
-        except (ValueError, OSError, UnicodeDecodeError, pandas.errors.ParserError, csv.Error) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InputError(f"{file}: expected a table, but could not read it: {reason}") from error
-        return Table(file, cells, ids)
+        file = find_table(folder, name)
+        chunks = list(read_cells(file, None))
+        return Table(file, pandas.concat(chunks) if len(chunks) != 1 else chunks[0], ids)
 
     @property
     def features(self) -> list[str]:
@@ -147,7 +143,7 @@ class Table:
             raise InputError(f"{self.file}: expected a column {name!r}, but got {', '.join(self.cells.columns)}")
 
     def refuse(self, row: int, column: str, expected: str, came: object) -> NoReturn:
-        raise InputError(f"{self.file}, row {row + 2}, column {column!r}: expected {expected}, but got {came}")
+        raise InputError(f"{self.file}, row {self.first + row + 2}, column {column!r}: expected {expected}, but got {came}")
 
     def describe(self, name: str) -> Column:
         """Numbers, unless no cell is one: then text, one category per value."""
@@ -187,6 +183,46 @@ class Table:
         return found.astype(np.float32)
 
 
+def find_table(folder: Path, name: str) -> Path:
+    """The one file of that name, in either format."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: expected a folder with nodes and edges tables, but there is none")
+    found = [folder / f"{name}.{ending}" for ending in ENDINGS if (folder / f"{name}.{ending}").exists()]
+    if len(found) != 1:
+        raise InputError(f"{folder}: expected {name}.csv or {name}.parquet, but there is {'both' if found else 'neither'}")
+    return found[0]
+
+
+def read_cells(file: Path, rows: int | None) -> Iterator[pandas.DataFrame]:
+    """The cells of a table as text, that many rows at a time (None: all at once); one frame at least."""
+    import pandas
+
+    try:
+        if file.suffix == ".csv":
+            _refuse_twins(file)
+            given = pandas.read_csv(file, dtype=str, keep_default_na=False, skipinitialspace=True, chunksize=rows)
+            yield from [given] if rows is None else given
+        else:
+            yield from _parquet_cells(file, rows)
+    except (ValueError, OSError, UnicodeDecodeError, pandas.errors.ParserError, csv.Error) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{file}: expected a table, but could not read it: {reason}") from error
+
+
+def _parquet_cells(file: Path, rows: int | None) -> Iterator[pandas.DataFrame]:
+    import pyarrow.parquet
+
+    stream = pyarrow.parquet.ParquetFile(file)
+    empty = True
+    for chunk in stream.iter_batches(rows or max(stream.metadata.num_rows, 1)):
+        raw, empty = chunk.to_pandas(), False
+        yield raw.astype(object).where(raw.notna(), "").map(_text)
+    if empty:
+        yield stream.read().to_pandas().astype(object)
+
+
 def _refuse_twins(file: Path) -> None:
     """Of two columns with one name pandas would rename the second in silence."""
     with file.open(newline="", encoding="utf-8") as stream:
@@ -216,7 +252,8 @@ def _matrix(table: Table, columns: tuple[Column, ...]) -> NDArray[np.float32]:
     return np.concatenate([table.values(column) for column in columns], axis=1)
 
 
-def _assemble(nodes: Table, edges: Table, schema: Schema) -> Folder:
+def assemble(nodes: Table, edges: Table, schema: Schema) -> Block:
+    """Graphs from the rows of two tables, in the order in which nodes names them."""
     x, attributes = _matrix(nodes, schema.nodes), _matrix(edges, schema.edges)
     answered = all(name in nodes.cells.columns for name in schema.targets)
     y = np.stack([nodes.numbers(name) for name in schema.targets], 1) if answered else np.zeros((len(x), 0), np.float32)
@@ -238,7 +275,7 @@ def _assemble(nodes: Table, edges: Table, schema: Schema) -> Folder:
     ids: list[list[str]] = [[] for _ in names]
     for row in order:
         ids[codes[row]].append(node_of_row[row])
-    return Folder(whole.split(), names, ids, schema)
+    return Block(whole, names, ids)
 
 
 def _ends(edges: Table, column: str, place: dict[tuple[str, str], int], graphs: dict[str, int]) -> NDArray[np.int64]:
@@ -250,6 +287,29 @@ def _ends(edges: Table, column: str, place: dict[tuple[str, str], int], graphs: 
             edges.refuse(row, "graph", "a graph that is in nodes", repr(graph[row]))
         edges.refuse(row, column, f"a node of graph {graph[row]!r}", repr(node[row]))
     return found
+
+
+def write_folder(path: Path | str, batch: GraphBatch, schema: Schema, ending: str = "csv") -> None:
+    """Networks as tables, such as ``read_folder`` reads: graphs are named 0, 1, ..., and so are the nodes of each."""
+    import pandas
+
+    expect(ending in ENDINGS, "ending", f"one of {ENDINGS}", repr(ending))
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    graph, start = batch.batch.numpy(), (batch.sizes.cumsum(0) - batch.sizes).numpy()
+    source, target = batch.edge_index.numpy()
+    order = np.argsort(graph[source], kind="stable")  # the rows of a graph together, in the order of nodes
+    source, target = source[order], target[order]
+    nodes = {"graph": graph, "node": np.arange(len(graph)) - start[graph]}
+    values = np.concatenate([batch.x.numpy(), batch.y.numpy()], 1)
+    nodes |= dict(zip([*(column.name for column in schema.nodes), *schema.targets], values.T, strict=True))
+    edges = {"graph": graph[source], "source": source - start[graph[source]], "target": target - start[graph[target]]}
+    edges |= dict(zip([column.name for column in schema.edges], batch.edge_attr.numpy()[order].T, strict=True))
+    for name, columns in (("nodes", nodes), ("edges", edges)):
+        table, file = pandas.DataFrame(columns), folder / f"{name}.{ending}"
+        partial = file.with_name(f".{file.name}.part")
+        table.to_csv(partial, index=False) if ending == "csv" else table.to_parquet(partial, index=False)
+        partial.replace(file)
 
 
 def from_networkx(

@@ -4,8 +4,8 @@ Pores are nodes, throats between them are edges. Between the inlet (x = 0, press
 
     sum_j k_ij (p_i - p_j) = 0,     k_ij = pi r_ij^4 / (8 mu l_ij)
 
-The paper's own numbers overlap (pores of a tenth of the cube's width). As in its code, a pore is at most 0.9 times as wide as the
-distance to its nearest neighbour, a throat as wide as the smaller of its pores, and as long as what is left between them.
+The paper's own numbers overlap (pores of a tenth of the cube's width). As in its code, pores are at most 0.9 times as wide as the
+smallest distance between two neighbours, a throat is as wide as the smaller of its pores, and as long as what is left between them.
 Lengths are in metres; pressures are fractions of the inlet's.
 """
 
@@ -175,13 +175,14 @@ def furnish(position: Floats, throats: NDArray[np.int64], wide: bool, rng: np.ra
     """Sizes of pores and throats, such that every throat has a length."""
     position = position * WIDTH
     distance = np.linalg.norm(position[throats[:, 0]] - position[throats[:, 1]], axis=1)
-    room = np.full(len(position), np.inf)
-    for end in (0, 1):
-        np.minimum.at(room, throats[:, end], distance)
-    room[~np.isfinite(room)] = WIDTH
-    drawn = rng.uniform(*DIAMETER, len(position))
-    if wide:
+    if wide:  # every pore has the room that its own neighbours leave it
+        room = np.full(len(position), WIDTH)
+        for end in (0, 1):
+            np.minimum.at(room, throats[:, end], distance)
         drawn = np.median(distance) * 0.3 * rng.lognormal(sigma=SPREAD, size=len(position))
+    else:
+        room = np.full(len(position), distance.min(initial=WIDTH))
+        drawn = rng.uniform(*DIAMETER, len(position))
     diameter = np.minimum(drawn, CLOSE * room)
     width = np.minimum(diameter[throats[:, 0]], diameter[throats[:, 1]])
     if wide:

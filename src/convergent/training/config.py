@@ -15,12 +15,12 @@ class TrainConfig:
     """Settings of a run; config.json is this.
 
     Attributes:
-        task: "value-iteration" or "pore-networks".
+        task: "value-iteration", "pore-networks", "classification" or "folder" (the user's own networks).
         model: its name in the paper, such as "CGS(8)".
         seed: of the weights and of all data.
         steps: gradient steps.
         graphs: in every step.
-        renew: steps after which new graphs are made.
+        renew: steps after which new graphs are made; None: as the task has it (32 where they are generated, 1 where they are read).
         rate: of Adam.
         schedule: "restarts" (a cosine that starts again every 32 steps, as in the paper's code), "one-cycle" or "constant".
         clip: the largest norm of a gradient; None: any.
@@ -35,7 +35,7 @@ class TrainConfig:
     seed: int = 0
     steps: int = 1000
     graphs: int = 32
-    renew: int = 32
+    renew: int | None = None
     rate: float = 1e-3
     schedule: str = "restarts"
     clip: float | None = None
@@ -47,13 +47,13 @@ class TrainConfig:
     model_settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "graphs", "renew", "validate_every", "validation_graphs", "checkpoint_every"):
-            value = getattr(self, name)
-            expect(isinstance(value, int) and value >= 1, name, "a whole number, 1 or more", repr(value))
+        for name in ("steps", "graphs", "renew", "validate_every", "validation_graphs", "patience", "checkpoint_every"):
+            value, may_miss = getattr(self, name), name in ("renew", "patience")
+            fits = (value is None and may_miss) or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+            expect(fits, name, f"{'None or ' if may_miss else ''}a whole number, 1 or more", repr(value))
         expect(self.schedule in SCHEDULES, "schedule", f"one of {SCHEDULES}", repr(self.schedule))
         expect(self.rate > 0, "rate", "a positive number", self.rate)
         expect(self.clip is None or self.clip > 0, "clip", "None or a positive number", self.clip)
-        expect(self.patience is None or self.patience >= 1, "patience", "None or a whole number, 1 or more", self.patience)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

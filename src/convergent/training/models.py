@@ -10,7 +10,7 @@ from convergent.errors import expect
 from convergent.nn.model import GraphModel
 from convergent.nn.solver import ConvergentGraphSolver  # noqa: F401
 
-VALUE_ITERATION, PORES, CLASSIFICATION = "value-iteration", "pore-networks", "classification"
+VALUE_ITERATION, PORES, CLASSIFICATION, FOLDER = "value-iteration", "pore-networks", "classification", "folder"
 FEATURES = {VALUE_ITERATION: (1, 1), PORES: (7, 3)}  # nodes and edges; a data set of graphs brings its own
 
 
@@ -84,9 +84,10 @@ MODELS = (*_value_iteration(), *_pore_networks(), *_classification())
 
 
 def find(name: str, task: str) -> Named:
-    """A model by the paper's name and the task, in any case and spacing."""
-    tasks = sorted({model.task for model in MODELS})
+    """A model by the paper's name and the task, in any case and spacing; for the user's own networks those for pores."""
+    tasks = sorted({FOLDER, *(model.task for model in MODELS)})
     expect(task in tasks, "task", f"one of {', '.join(tasks)}", repr(task))
+    task = PORES if task == FOLDER else task
     wanted = _folded(name)
     names = {_folded(model.name): model for model in MODELS if model.task == task}
     expect(wanted in names, "model", f"one of {', '.join(model.name for model in names.values())}", repr(name))

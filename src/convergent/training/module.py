@@ -14,7 +14,7 @@ from convergent.nn.model import GraphModel
 from convergent.solvers import Solution
 from convergent.tasks.batch import GraphBatch
 from convergent.training.config import TrainConfig
-from convergent.training.objective import TRAINING, VALIDATION, batch_of, objective_of, sampler_of
+from convergent.training.problem import TRAINING, Problem, summary
 
 RESTART = 32  # steps of one cosine, as in the paper's code
 
@@ -26,10 +26,9 @@ class Training(lightning.LightningModule):
     the mean gradient is that of one process.
     """
 
-    def __init__(self, config: TrainConfig, model: GraphModel):
+    def __init__(self, config: TrainConfig, problem: Problem, model: GraphModel):
         super().__init__()
-        self.config, self.model = config, model
-        self.objective, self.sampler = objective_of(config), sampler_of(config)
+        self.config, self.problem, self.model = config, problem, model
         self.solves = {"graphs": 0, "not_converged": 0, "most_iterations": 0}
         self.worst_bound = 0.0
         self.held_out: GraphBatch | None = None
@@ -53,9 +52,9 @@ class Training(lightning.LightningModule):
         return batch[0].to(device), batch[1]
 
     def training_step(self, item: tuple[GraphBatch, int], index: int) -> Tensor:
-        batch, nodes = item
+        batch, answers = item
         prediction, solution = self.model(batch.x, batch.graph, batch.edge_attr, return_solution=True)
-        loss = (prediction - batch.y).square().sum() * (self.trainer.world_size / max(nodes, 1))
+        loss = self.problem.loss(self.model, prediction, batch) * (self.trainer.world_size / max(answers, 1))
         if solution is not None:
             self.count(solution)
         self.log("loss", loss.detach(), prog_bar=True, batch_size=batch.num_graphs)
@@ -65,13 +64,12 @@ class Training(lightning.LightningModule):
     def validate(self) -> dict[str, float]:
         """How the model does on graphs it never trains on; the same ones every time, and in every process."""
         if self.held_out is None:
-            whole = batch_of(self.config, self.sampler, VALIDATION, 0, self.config.validation_graphs)
-            self.held_out = whole.to(self.device)
+            self.held_out = self.problem.held_out(self.config.validation_graphs).to(self.device)
         batch = self.held_out
         self.model.eval()
         prediction = self.model(batch.x, batch.graph, batch.edge_attr)
         self.model.train()
-        return self.objective.measure(prediction, batch)
+        return summary(self.problem.measure(prediction, batch))
 
     def count(self, solution: Solution) -> None:
         """What is known of the solves so far."""
@@ -83,12 +81,24 @@ class Training(lightning.LightningModule):
         self.log("iterations", float(solution.iterations), prog_bar=True, batch_size=1)
         self.log("worst_bound", self.worst_bound, prog_bar=True, batch_size=1)
 
+    def totals(self) -> tuple[dict[str, int], float]:
+        """The solves of all processes, and their worst bound; every process has to ask."""
+        reduce = self.trainer.strategy.reduce
+        names = {"graphs": "sum", "not_converged": "sum", "most_iterations": "max"}
+        solves = {
+            name: int(reduce(torch.tensor(self.solves[name], device=self.device), reduce_op=how)) for name, how in names.items()
+        }
+        bound = torch.tensor(self.worst_bound, dtype=torch.float64, device=self.device)
+        return solves, float(reduce(bound, reduce_op="max"))
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["solves"], checkpoint["worst_bound"] = dict(self.solves), self.worst_bound
+        checkpoint["solves"], checkpoint["worst_bound"] = self.totals()
         checkpoint["random"] = torch.get_rng_state()  # of dropout
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.solves, self.worst_bound, self.random = checkpoint["solves"], checkpoint["worst_bound"], checkpoint["random"]
+        self.random = checkpoint["random"]
+        if self.global_rank == 0:  # the others start from nothing: it is all of theirs
+            self.solves, self.worst_bound = checkpoint["solves"], checkpoint["worst_bound"]
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self.random is not None:  # not before: loaders draw numbers when they start
@@ -97,18 +107,19 @@ class Training(lightning.LightningModule):
 
 
 class Stream(IterableDataset[tuple[GraphBatch, int]]):
-    """The graphs of every step from the present one on, with the number of nodes of all shares."""
+    """The graphs of every step from the present one on, with the number of answers of all shares."""
 
     def __init__(self, training: Training):
         self.training = training
 
     def __iter__(self) -> Iterator[tuple[GraphBatch, int]]:
         training, config = self.training, self.training.config
+        renew = config.renew or training.problem.renew
         number, share = -1, None
         for step in range(training.global_step, config.steps):
-            if step // config.renew != number:
-                number = step // config.renew
-                whole = batch_of(config, training.sampler, TRAINING, number, config.graphs)
+            if step // renew != number:
+                number = step // renew
+                whole = training.problem.batch(TRAINING, number, config.graphs)
                 share = _share(whole, training.global_rank, training.trainer.world_size)
             assert share is not None
             yield share, len(whole.y)

@@ -1,7 +1,7 @@
 """A training run is a folder:
 
     config.json         what was asked for
-    metrics.csv         a row per logged step
+    metrics.csv         a row per logged step;  validation.csv: a row per validation;  tensorboard/: the same, where it is installed
     checkpoint.pt       everything needed to go on: tensors and numbers only, read as such
     model.safetensors   the best model, with its kind and settings in the header: it cannot carry code
     result.json         what came out, with versions, commit, seed, machine and time
@@ -22,7 +22,8 @@ from typing import Any
 from convergent.errors import InputError
 from convergent.nn.model import GraphModel
 
-CONFIG, METRICS, CHECKPOINT, MODEL, RESULT = "config.json", "metrics.csv", "checkpoint.pt", "model.safetensors", "result.json"
+CONFIG, METRICS, VALIDATIONS = "config.json", "metrics.csv", "validation.csv"
+CHECKPOINT, MODEL, RESULT, TENSORBOARD = "checkpoint.pt", "model.safetensors", "result.json", "tensorboard"
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -87,8 +88,8 @@ def load_model(path: Path | str) -> tuple[GraphModel, dict[str, Any]]:
         settings, extra = json.loads(header["settings"]), json.loads(header["extra"])
         model = GraphModel.rebuild(header["kind"], settings)
         model.load_state_dict(tensors)
-    except InputError:
-        raise
+    except InputError as error:
+        raise InputError(f"{path}: expected a model of convergent, but {error}") from error
     except (KeyError, ValueError, TypeError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path}: expected a model of convergent, but its header does not fit its weights: {reason}") from error

@@ -1,6 +1,6 @@
 """The pressure in a Voronoi pore network, with a certificate, and what every throat does to the permeability.
 
-    python examples/demo.py [--pores 100000] [--seed 0] [--out demo]
+    python examples/pressure.py [--pores 100000] [--seed 0] [--out pressure]
 
 Each pore's pressure is the conductance-weighted mean of its neighbours', which is a fixed point:
 
@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy
 import torch
-from demo_network import PoreNetwork, voronoi_network
-from demo_page import draw_pressure, draw_sensitivity, write_page
 from numpy.typing import NDArray
+from pressure_network import PoreNetwork, voronoi_network
+from pressure_page import draw_pressure, draw_sensitivity, write_page
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -276,7 +276,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The pressure in a Voronoi pore network, with a certificate.")
     parser.add_argument("--pores", type=int, default=100_000, help="about how many pores (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the random points and radii (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for the pictures (default: %(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("pressure"), help="folder for the pictures (default: %(default)s)")
     settings = parser.parse_args()
     if settings.pores < 50:
         parser.error(f"--pores: expected 50 or more, but got {settings.pores}")

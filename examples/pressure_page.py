@@ -1,4 +1,4 @@
-"""The pictures and the page of the demo."""
+"""The pictures and the page of the example."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import matplotlib
 import numpy
-from demo_network import PoreNetwork
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.collections import LineCollection
 from matplotlib.colors import LinearSegmentedColormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from pressure_network import PoreNetwork
 
 Array = NDArray[numpy.float64]
 

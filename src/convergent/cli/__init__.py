@@ -1,0 +1,5 @@
+"""The ``convergent`` command."""
+
+from convergent.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,182 @@
+"""What keeps a run on disk while it trains: metrics, points to resume from, the best model, the result."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import subprocess
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from convergent.nn.model import count_parameters
+from convergent.training.config import TrainConfig
+from convergent.training.module import Training
+from convergent.training.run import (
+    CHECKPOINT,
+    METRICS,
+    MODEL,
+    RESULT,
+    TENSORBOARD,
+    VALIDATIONS,
+    append_row,
+    keep_rows,
+    save_model,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+LOG_EVERY = 10
+
+
+class Keeper(Callback):
+    """Writes the folder. All it decides follows from the number of the step, so that a resumed run does as it would have."""
+
+    def __init__(self, folder: Path, config: TrainConfig):
+        self.folder, self.config = folder, config
+        self.best, self.best_step, self.since_best = float("inf"), -1, 0
+        self.validation: dict[str, float] = {}
+        self.seconds = 0.0
+        self.began = time.monotonic()
+        self.interrupted = False
+        self.board: SummaryWriter | None = None
+
+    @property
+    def state_key(self) -> str:
+        return "keeper"
+
+    def state_dict(self) -> dict[str, Any]:
+        names = ("best", "best_step", "since_best", "validation", "seconds")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def on_train_start(self, trainer: lightning.Trainer, training: lightning.LightningModule) -> None:
+        self.began = time.monotonic()
+        if trainer.is_global_zero:
+            for name in (METRICS, VALIDATIONS):
+                keep_rows(self.folder / name, trainer.global_step)
+            self.board = _board(self.folder / TENSORBOARD, trainer.global_step)
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, training: lightning.LightningModule, *_: Any) -> None:
+        step, last = trainer.global_step, trainer.global_step == self.config.steps
+        if step % LOG_EVERY == 0 or last:
+            self._log_step(trainer)
+        if step % self.config.validate_every == 0 or last:
+            self._validate(trainer, training)
+        if step % self.config.checkpoint_every == 0:
+            self.keep(trainer)
+        self._stop_together(trainer, step)
+
+    def _stop_together(self, trainer: lightning.Trainer, step: int) -> None:
+        """Processes hear of an interrupt at different steps, and have to stop at the same one."""
+        if trainer.world_size > 1 and step % LOG_EVERY == 0:
+            self.interrupted = trainer.strategy.reduce_boolean_decision(self.interrupted, all=False)
+        if self.interrupted and (trainer.world_size == 1 or step % LOG_EVERY == 0):
+            trainer.should_stop = True
+
+    def _log_step(self, trainer: lightning.Trainer) -> None:
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        row = {name: metrics.get(name, float("nan")) for name in ("loss", "iterations", "worst_bound")}
+        self._write(trainer, METRICS, {"rate": trainer.optimizers[0].param_groups[0]["lr"], **row})
+
+    def _write(self, trainer: lightning.Trainer, name: str, row: dict[str, float]) -> None:
+        """A row of a table, and the same to TensorBoard."""
+        if not trainer.is_global_zero:
+            return
+        append_row(self.folder / name, {"step": trainer.global_step, **row})
+        if self.board is not None:
+            for label, value in row.items():
+                self.board.add_scalar(f"{name.removesuffix('.csv')}/{label}", value, trainer.global_step)
+
+    def _validate(self, trainer: lightning.Trainer, training: lightning.LightningModule) -> None:
+        assert isinstance(training, Training)
+        self.validation = training.validate()
+        self._write(trainer, VALIDATIONS, self.validation)
+        first = next(iter(self.validation.values()))
+        improved = first < self.best
+        self.since_best = 0 if improved else self.since_best + 1
+        if improved:
+            self.best, self.best_step = first, trainer.global_step
+            self._save_model(trainer, training)
+        if self.config.patience is not None and self.since_best >= self.config.patience:
+            trainer.should_stop = True
+
+    def _save_model(self, trainer: lightning.Trainer, training: Training) -> None:
+        if not trainer.is_global_zero:
+            return
+        schema = training.problem.schema
+        extra = {
+            "config": self.config.to_json(),
+            "schema": None if schema is None else schema.to_json(),
+            "step": trainer.global_step,
+            "validation": self.validation,
+        }
+        save_model(self.folder / MODEL, training.model, extra)
+
+    def keep(self, trainer: lightning.Trainer) -> None:
+        """A point to resume from, whole or not at all."""
+        now = time.monotonic()
+        self.seconds, self.began = self.seconds + now - self.began, now
+        partial = self.folder / f".{CHECKPOINT}.part"
+        trainer.save_checkpoint(partial)
+        if trainer.is_global_zero:
+            partial.replace(self.folder / CHECKPOINT)
+
+    def teardown(self, trainer: lightning.Trainer, training: lightning.LightningModule, stage: str) -> None:
+        if self.board is not None:
+            self.board.close()
+
+    def finish(self, trainer: lightning.Trainer, training: Training) -> dict[str, Any]:
+        if not (self.folder / MODEL).exists():  # no validation was better than none: its measure is not a number
+            self._save_model(trainer, training)
+        self.keep(trainer)
+        solves, worst_bound = training.totals()
+        result = {
+            "config": self.config.to_json(),
+            "steps": trainer.global_step,
+            "parameters": count_parameters(training.model),
+            "best_step": self.best_step,
+            "best": self.best,
+            "validation": self.validation,
+            "solves": {**solves, "worst_bound": worst_bound},
+            "processes": trainer.world_size,
+            "seconds": self.seconds,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            **provenance(),
+        }
+        if trainer.is_global_zero:
+            write_json(self.folder / RESULT, result)
+        return result
+
+
+def _board(folder: Path, step: int) -> SummaryWriter | None:
+    """TensorBoard's log, where it is installed; what it holds of later steps is marked as undone."""
+    if importlib.util.find_spec("tensorboard") is None:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=step + 1)
+
+
+def provenance() -> dict[str, Any]:
+    """Where a result comes from."""
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "lightning": lightning.__version__}
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    machine = {"system": platform.system(), "cpu": platform.machine(), "threads": torch.get_num_threads(), "gpu": gpu}
+    return {"commit": _commit(), "versions": versions, "machine": machine}
+
+
+def _commit() -> str | None:
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,298 @@
+"""What is learned on each task: where graphs come from, what the loss is, how an answer is judged, how to read more of its kind."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from convergent.errors import InputError, expect
+from convergent.nn.model import GraphModel
+from convergent.nn.scaler import ScaledModel
+from convergent.tasks import classification, pore_network, value_iteration
+from convergent.tasks.batch import GraphBatch
+from convergent.tasks.folder import Column, Schema, read_folder
+from convergent.training.config import TrainConfig
+from convergent.training.models import CLASSIFICATION, FOLDER, PORES, VALUE_ITERATION, Named, find
+
+TRAINING, VALIDATION, FITTING, TEST = 0, 1, 2, 3  # streams of random numbers that never meet
+FITTED = 64  # graphs that scales are taken from
+LARGEST = "largest_"  # a measure of this name is summed up by its maximum, others by their mean
+
+Measures = dict[str, Tensor]  # one number per graph, [G]
+
+
+class Problem(ABC):
+    """A task with its settings, for training and for judging what was trained.
+
+    The first measure chooses the best model, and smaller is better.
+    """
+
+    kinds: ClassVar[dict[str, type[Problem]]] = {}
+    task: ClassVar[str]
+    settings_kind: ClassVar[type]  # a dataclass
+    renew: ClassVar[int]  # steps after which graphs are renewed where the run does not say
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if hasattr(cls, "task"):
+            Problem.kinds[cls.task] = cls
+
+    @staticmethod
+    def of(config: TrainConfig) -> Problem:
+        expect(config.task in Problem.kinds, "task", f"one of {', '.join(sorted(Problem.kinds))}", repr(config.task))
+        return Problem.kinds[config.task](config)
+
+    def __init__(self, config: TrainConfig):
+        self.config = config
+
+    def settings(self) -> Any:
+        """The settings of the task, as an object that checks them."""
+        kind = self.settings_kind
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in self.config.task_settings.items()}
+        try:
+            return kind(**given)
+        except TypeError as error:
+            known = ", ".join(field.name for field in fields(kind))
+            raise InputError(f"task_settings: expected some of {known} for {self.task}, but got {sorted(given)}") from error
+
+    @abstractmethod
+    def batch(self, stream: int, number: int, graphs: int) -> GraphBatch:
+        """The batch of that number in one of the streams: it depends on nothing else."""
+
+    @abstractmethod
+    def build(self) -> GraphModel:
+        """The named model, untrained, with its scales fitted."""
+
+    @abstractmethod
+    def measure(self, prediction: Tensor, batch: GraphBatch) -> Measures: ...
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema | None:
+        """The columns of the tables that hold such networks; None: they are not read from tables."""
+
+    def held_out(self, graphs: int) -> GraphBatch:
+        """Graphs that are never trained on, the same ones every time."""
+        return self.batch(VALIDATION, 0, graphs)
+
+    def loss(self, model: GraphModel, prediction: Tensor, batch: GraphBatch) -> Tensor:
+        """Squared errors, summed over the batch, in units of the answers' own spread where the model knows it."""
+        scale = model.answers.std if isinstance(model, ScaledModel) and model.answers is not None else 1.0
+        return ((prediction - batch.y) / scale).square().sum()
+
+    def named(self) -> Named:
+        return find(self.config.model, self.task)
+
+    def scaled(self, sample: GraphBatch, node_logs: list[int], edge_logs: list[int]) -> ScaledModel:
+        """The named model between scalers that are fitted to these graphs."""
+        named = self.named()
+        settings: dict[str, Any] = {**named.settings, "outputs": sample.y.shape[1], **self.config.model_settings}
+        features = (sample.x.shape[1], sample.edge_attr.shape[1])
+        model = ScaledModel(named.kind, settings, *features, node_logs, edge_logs)
+        return model.fit(sample.x, sample.edge_attr, sample.y)
+
+
+def summary(measures: Mapping[str, Tensor]) -> dict[str, float]:
+    """One number for many graphs: the mean, or the maximum of what is called largest."""
+    return {name: float(each.max() if name.startswith(LARGEST) else each.mean()) for name, each in measures.items() if len(each)}
+
+
+def node_errors(prediction: Tensor, batch: GraphBatch) -> Measures:
+    """Errors of numbers at nodes."""
+    error = (prediction.detach() - batch.y).double().abs()
+    sizes = batch.sizes.clamp(min=1).double()
+
+    def mean(values: Tensor) -> Tensor:
+        return values.new_zeros(batch.num_graphs).index_add(0, batch.batch, values) / sizes
+
+    worst = error.new_zeros(batch.num_graphs).scatter_reduce(0, batch.batch, error.amax(1), "amax")
+    return {"mse": mean(error.square().mean(1)), "mean_error": mean(error.mean(1)), "largest_error": worst}
+
+
+# --- generated ---
+
+
+class Sampler(Protocol):
+    def sample(self, graphs: int, rng: np.random.Generator) -> GraphBatch: ...
+
+
+class Generated(Problem):
+    """Graphs are made as they are needed, by seed."""
+
+    renew = 32
+    sampler: Sampler
+
+    def batch(self, stream: int, number: int, graphs: int) -> GraphBatch:
+        return self.sampler.sample(graphs, np.random.default_rng([self.config.seed, stream, number]))
+
+
+class ValueIterationProblem(Generated):
+    task, settings_kind = VALUE_ITERATION, value_iteration.ValueIteration
+
+    def __init__(self, config: TrainConfig):
+        super().__init__(config)
+        self.sampler = self.settings()
+
+    def build(self) -> GraphModel:
+        return self.named().build(**self.config.model_settings)
+
+    def measure(self, prediction: Tensor, batch: GraphBatch) -> Measures:
+        found = value_iteration.score(prediction, batch)
+        return {"mape": found.mape, "policy_accuracy": found.accuracy}
+
+    @property
+    def schema(self) -> Schema:
+        return Schema((Column("zero"),), (Column("reward"),), ("value",))
+
+
+class PoreProblem(Generated):
+    task, settings_kind = PORES, pore_network.PoreNetworks
+
+    def __init__(self, config: TrainConfig):
+        super().__init__(config)
+        self.sampler = self.settings()
+
+    def build(self) -> GraphModel:
+        sizes = [pore_network.NODE_FEATURES.index(name) for name in ("volume", "diameter")]
+        return self.scaled(self.batch(FITTING, 0, FITTED), sizes, list(range(len(pore_network.EDGE_FEATURES))))
+
+    def measure(self, prediction: Tensor, batch: GraphBatch) -> Measures:
+        return node_errors(prediction, batch)
+
+    @property
+    def schema(self) -> Schema:
+        nodes, edges = (tuple(map(Column, names)) for names in (pore_network.NODE_FEATURES, pore_network.EDGE_FEATURES))
+        return Schema(nodes, edges, ("pressure",))
+
+
+# --- read from disk ---
+
+
+class Stored(Problem):
+    """A fixed set of graphs, some of them held out; every epoch goes through the others in a new order."""
+
+    renew = 1
+    training: list[GraphBatch]
+    validation: list[GraphBatch]
+
+    def batch(self, stream: int, number: int, graphs: int) -> GraphBatch:
+        if stream != TRAINING:
+            return GraphBatch.join(self.validation)
+        size = len(self.training)
+        places = range(number * graphs, (number + 1) * graphs)  # in the sequence of all epochs
+        orders = {epoch: self._order(epoch) for epoch in {place // size for place in places}}
+        return GraphBatch.join([self.training[orders[place // size][place % size]] for place in places])
+
+    def _order(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng([self.config.seed, TRAINING, epoch]).permutation(len(self.training))
+
+
+@dataclass(frozen=True)
+class FolderSettings:
+    """The user's own networks.
+
+    Args:
+        path: the folder with its tables of nodes and edges.
+        targets: the columns of nodes that are the answers.
+        validation: the share of the graphs that is held out; of a single graph nothing can be, and it validates itself.
+        logs: columns, all positive, whose logarithm is added as a feature.
+    """
+
+    path: str
+    targets: tuple[str, ...]
+    validation: float = 0.2
+    logs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        expect(0 < self.validation < 1, "validation", "a share between 0 and 1", self.validation)
+
+
+class FolderProblem(Stored):
+    task, settings_kind = FOLDER, FolderSettings
+
+    def __init__(self, config: TrainConfig):
+        super().__init__(config)
+        self.given: FolderSettings = self.settings()
+        folder = read_folder(self.given.path, targets=self.given.targets)
+        self._schema, count = folder.schema, len(folder.graphs)
+        expect(count >= 1, "path", "a folder with one graph or more", f"none in {self.given.path}")
+        order = np.random.default_rng([config.seed, VALIDATION]).permutation(count)
+        out = min(max(1, round(self.given.validation * count)), count - 1)
+        self.training = [folder.graphs[index] for index in order[out:]]
+        self.validation = [folder.graphs[index] for index in order[:out]] or self.training
+
+    def build(self) -> GraphModel:
+        known = {name for columns in (self.schema.nodes, self.schema.edges) for name in _plain(columns)}
+        for name in self.given.logs:
+            expect(name in known, "logs", f"columns of numbers, of {', '.join(sorted(known))}", repr(name))
+        logs = [[place for name, place in _plain(columns).items() if name in self.given.logs] for columns in self._features()]
+        return self.scaled(GraphBatch.join(self.training), *logs)
+
+    def _features(self) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+        return self.schema.nodes, self.schema.edges
+
+    def measure(self, prediction: Tensor, batch: GraphBatch) -> Measures:
+        return node_errors(prediction, batch)
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+
+def _plain(columns: tuple[Column, ...]) -> dict[str, int]:
+    """Columns of numbers, and where each stands among the features."""
+    places = np.cumsum([0, *(column.width for column in columns)])
+    return {column.name: int(place) for column, place in zip(columns, places[:-1], strict=True) if column.categories is None}
+
+
+@dataclass(frozen=True)
+class ClassificationSettings:
+    """One fold of one of the six sets.
+
+    Args:
+        name: of the set.
+        fold: which of the ten is tested.
+        folds_seed: of the folds.
+        data_root: a folder with the raw files; None: they are downloaded.
+    """
+
+    name: str
+    fold: int = 0
+    folds_seed: int = 0
+    data_root: str | None = None
+
+    def __post_init__(self) -> None:
+        expect(0 <= self.fold < classification.FOLDS, "fold", f"a number from 0 to {classification.FOLDS - 1}", self.fold)
+
+
+class ClassificationProblem(Stored):
+    task, settings_kind = CLASSIFICATION, ClassificationSettings
+
+    def __init__(self, config: TrainConfig):
+        super().__init__(config)
+        given: ClassificationSettings = self.settings()
+        self.data = classification.load(given.name, given.data_root)
+        train, test = classification.folds(self.data.labels, given.folds_seed)[given.fold]
+        self.training = [self.data.graphs[index] for index in train]
+        self.validation = [self.data.graphs[index] for index in test]
+
+    def build(self) -> GraphModel:
+        features = self.training[0].x.shape[1]
+        return self.named().build(features, 1, **{"outputs": self.data.classes, **self.config.model_settings})
+
+    def loss(self, model: GraphModel, prediction: Tensor, batch: GraphBatch) -> Tensor:
+        return torch.nn.functional.cross_entropy(prediction, batch.y, reduction="sum")
+
+    def measure(self, prediction: Tensor, batch: GraphBatch) -> Measures:
+        wrong = (prediction.argmax(1) != batch.y).double()
+        return {"error": wrong, "accuracy": 1 - wrong}
+
+    @property
+    def schema(self) -> None:
+        return None

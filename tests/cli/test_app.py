@@ -1,0 +1,285 @@
+"""The command line, as a person would use it: one clear line and exit code 2 for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from convergent import InputError
+from convergent.cli import work
+from convergent.cli.app import app, main
+from convergent.training.run import CHECKPOINT, MODEL, RESULT, read_json
+
+ROOT = Path(__file__).parents[2]
+TINY = ["--graphs", "2", "--validation-graphs", "2", "--set", "pores=20,30"]
+
+
+def convergent(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, output and errors of one command, in this process."""
+    import contextlib
+    import io
+
+    said, complained = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
+        patch.setattr(sys, "argv", ["convergent", *map(str, arguments)])
+        patch.setattr(work, "out", work.Console(file=said, width=120))
+        patch.setattr(work, "err", work.Console(file=complained, width=120))
+        with pytest.raises(SystemExit) as stop:
+            main()
+    return int(stop.value.code or 0), said.getvalue(), complained.getvalue()
+
+
+def refused(*arguments: object) -> str:
+    """The one line with which a command refuses."""
+    code, said, complained = convergent(*arguments)
+    assert code == 2, (said, complained)
+    assert said == ""
+    lines = [line for line in complained.splitlines() if line.startswith("convergent: ")]
+    assert len(lines) == 1, complained
+    assert "Traceback" not in complained
+    return lines[0]
+
+
+def answered(*arguments: object) -> dict:
+    code, said, complained = convergent(*arguments, "--json")
+    assert code == 0, complained
+    return json.loads(said)
+
+
+@pytest.fixture(scope="module")
+def pores(tmp_path_factory) -> Path:
+    """A run on pore networks."""
+    folder = tmp_path_factory.mktemp("runs") / "pores"
+    answered("train", "pore-networks", "--steps", 4, "--validate-every", 2, "--out", folder, *TINY)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "networks"
+    answered("data", "pore-networks", "--graphs", 6, "--out", folder, "--set", "pores=20,30")
+    return folder
+
+
+@pytest.mark.parametrize("command", ["", "demo", "train", "evaluate", "predict", "models", "tasks", "data"])
+def test_help(command) -> None:
+    code, said, complained = convergent(*([command] if command else []), "--help")
+    assert (code, complained) == (0, "")
+    assert "Usage: convergent" in said
+    if command:
+        assert "Example" in said
+
+
+def test_version() -> None:
+    code, said, _ = convergent("--version")
+    assert code == 0
+    assert said.strip()[0].isdigit()
+
+
+def test_models() -> None:
+    rows = answered("models")
+    counts = {(row["name"], row["task"]): (row["parameters"], row["paper"]) for row in rows}
+    assert counts["CGS(64)", "value-iteration"] == (280_069, 280_069)
+    assert {row["task"] for row in answered("models", "--task", "pore-networks")} == {"pore-networks"}
+    code, said, _ = convergent("models")
+    assert code == 0
+    assert "280,069" in said
+
+
+def test_tasks() -> None:
+    rows = {row["name"]: row["settings"] for row in answered("tasks")}
+    assert rows["pore-networks"]["pores"] == [50, 200]
+    assert set(rows) == {"value-iteration", "pore-networks", "classification", "folder"}
+
+
+def test_train_evaluate_predict(pores, networks, tmp_path) -> None:
+    larger = answered("evaluate", pores, "--graphs", 3, "--set", "pores=60,60")
+    assert larger["graphs"] == 3
+    assert larger["solves"]["not_converged"] == 0
+    assert set(larger["measures"]) == {"mse", "mean_error", "largest_error"}
+    again = answered("evaluate", pores / MODEL, "--graphs", 3, "--set", "pores=60,60")
+    assert again["measures"] == larger["measures"]
+    on_tables = answered("evaluate", pores, "--data", networks)
+    assert on_tables["graphs"] == 6
+    done = answered("predict", pores, networks, "--out", tmp_path / "answers")
+    assert (done["graphs"], done["files"]) == (6, ["predictions.csv", "graphs.csv"])
+    predicted = pandas.read_csv(tmp_path / "answers" / "predictions.csv")
+    exact = pandas.read_csv(networks / "nodes.csv")
+    assert (predicted[["graph", "node"]] == exact[["graph", "node"]]).all().all()
+    errors = ((predicted["pressure"] - exact["pressure"]) ** 2).groupby(exact["graph"]).mean()
+    assert errors.mean() == pytest.approx(on_tables["measures"]["mse"], rel=1e-4)
+
+
+def test_own_networks(networks, tmp_path) -> None:
+    described = answered("data", "folder", "--data", networks, "--target", "pressure")
+    assert (described["training graphs"], described["held out"], described["node features"]) == (5, 1, 7)
+    run = tmp_path / "mine"
+    result = answered("train", "folder", "--data", networks, "--target", "pressure", "--steps", 3, "--graphs", 2, "--out", run)
+    assert result["folder"] == str(run)
+    assert answered("predict", run, networks, "--out", tmp_path / "answers", "--format", "parquet")["graphs"] == 6
+    assert len(pandas.read_parquet(tmp_path / "answers" / "graphs.parquet")) == 6
+
+
+def test_people_get_tables(pores, networks, tmp_path) -> None:
+    for arguments in (
+        ["evaluate", pores, "--graphs", 2],
+        ["predict", pores, networks, "--out", tmp_path / "a"],
+        ["tasks"],
+        ["data", "value-iteration", "--graphs", 2, "--out", tmp_path / "v"],
+    ):
+        code, said, complained = convergent(*arguments)
+        assert code == 0, complained
+        assert "━" in said
+
+
+def test_wrong_words(tmp_path) -> None:
+    assert "task: expected one of classification, folder" in refused("train", "chess")
+    assert "or --resume RUN, but got neither" in refused("train")
+    assert "model: expected one of CGS(4)" in refused("train", "pore-networks", "--model", "CGS(3)")
+    assert "schedule: expected one of" in refused("train", "pore-networks", "--schedule", "never", "--out", tmp_path / "a")
+    assert "steps: expected a whole number, 1 or more" in refused("train", "pore-networks", "--steps", 0)
+    assert "--set: expected NAME=VALUE, but got 'pores'" in refused("train", "pore-networks", "--set", "pores")
+    assert "task_settings: expected some of pores" in refused("train", "pore-networks", "--set", "colour=3")
+    assert "pores: expected a range from 20 on" in refused("train", "pore-networks", "--set", "pores=5,2")
+    assert "settings: expected those of ConvergentGraphSolver" in refused(
+        "train", "pore-networks", "--model-set", "colour=3", "--out", tmp_path / "b"
+    )
+    assert "--device: expected cpu or cuda, but got 'abacus'" in refused("train", "pore-networks", "--device", "abacus")
+    assert "No such option" in refused("train", "--speed", 3)
+    assert "Invalid value" in refused("train", "pore-networks", "--steps", "many")
+    assert "Missing" in refused("predict")
+    assert "No such command" in refused("fly")
+    assert "expected none with --resume" in refused("train", "pore-networks", "--resume", tmp_path)
+    assert "--task: expected one of" in refused("models", "--task", "chess")
+    assert "--out: expected a folder" in refused("data", "pore-networks")
+    assert not list(tmp_path.iterdir())  # nothing that was refused has left a trace
+
+
+def test_wrong_files(pores, networks, tmp_path) -> None:
+    out = tmp_path / "out"
+    assert "expected a model file, but there is none" in refused(
+        "predict", tmp_path / "nothing.safetensors", networks, "--out", out
+    )
+    assert "expected a folder with nodes and edges tables" in refused("predict", pores, tmp_path / "nothing", "--out", out)
+    assert "config.json: expected a file, but there is none" in refused("train", "--resume", tmp_path)
+    assert "it holds a run" in refused("train", "pore-networks", "--out", pores)
+    (tmp_path / "text.safetensors").write_text("a model, believe me")
+    assert "expected a safetensors file" in refused("predict", tmp_path / "text.safetensors", networks, "--out", out)
+    torch.save({"weight": torch.ones(2)}, tmp_path / "torch.safetensors")
+    assert "expected a safetensors file" in refused("evaluate", tmp_path / "torch.safetensors")
+    shutil.copytree(networks, tmp_path / "other")
+    nodes = pandas.read_csv(networks / "nodes.csv")
+    nodes.drop(columns="diameter").to_csv(tmp_path / "other" / "nodes.csv", index=False)
+    assert "nodes.csv: expected a column 'diameter'" in refused("predict", pores, tmp_path / "other", "--out", out)
+    nodes.astype({"diameter": object}).assign(diameter="wide").to_csv(tmp_path / "other" / "nodes.csv", index=False)
+    assert "row 2, column 'diameter': expected a finite number, but got 'wide'" in refused(
+        "predict", pores, tmp_path / "other", "--out", tmp_path / "out2"
+    )
+    assert "expected the answers in columns pressure" in refused(
+        "evaluate", pores, "--data", _without_answers(networks, tmp_path / "bare")
+    )
+
+
+def _without_answers(networks: Path, copy: Path) -> Path:
+    shutil.copytree(networks, copy)
+    pandas.read_csv(networks / "nodes.csv").drop(columns="pressure").to_csv(copy / "nodes.csv", index=False)
+    return copy
+
+
+class Bomb:
+    def __reduce__(self) -> tuple:
+        return (os.system, ("touch exploded",))
+
+
+def test_a_model_file_cannot_run_code(networks, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bomb.safetensors").write_bytes(pickle.dumps(Bomb()))
+    torch.save(Bomb(), tmp_path / "bomb2.safetensors")
+    for name in ("bomb.safetensors", "bomb2.safetensors"):
+        assert "expected a safetensors file" in refused("predict", tmp_path / name, networks, "--out", tmp_path / "out")
+    assert not (tmp_path / "exploded").exists()
+
+
+@settings(max_examples=200, deadline=None)
+@given(pairs=st.lists(st.text(max_size=20), max_size=4))
+def test_settings_are_read_or_refused(pairs) -> None:
+    try:
+        assert len(work.parse(pairs, "--set")) == len(pairs)
+    except InputError as error:
+        if not str(error).startswith("--set: expected"):
+            raise
+
+
+def test_settings_have_types() -> None:
+    given = ["pores=50,200", "wide=true", "generator=delaunay", "rate=1e-3", "names=a,b", 'exact="7"']
+    expected = {"pores": [50, 200], "wide": True, "generator": "delaunay", "rate": 1e-3, "names": "a,b", "exact": "7"}
+    assert work.parse(given, "--set") == expected
+
+
+def start(*arguments: object, **environment: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "convergent", *map(str, arguments)]
+    settings = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", **environment}
+    return subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_an_interrupt_keeps_the_run(tmp_path) -> None:
+    arguments = ["train", "pore-networks", "--validate-every", 4, "--checkpoint-every", 5, *TINY]
+    process = start(*arguments, "--steps", 100_000, "--out", tmp_path / "cut")
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "cut" / CHECKPOINT).exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, complained = process.communicate(timeout=120)
+    assert process.returncode == 130, complained
+    assert f"convergent train --resume {tmp_path / 'cut'}" in complained
+    assert "Traceback" not in complained
+    reached = torch.load(tmp_path / "cut" / CHECKPOINT, weights_only=True)["global_step"]
+    assert reached >= 5
+    assert not (tmp_path / "cut" / RESULT).exists()
+    config = read_json(tmp_path / "cut" / "config.json")
+    config["steps"] = reached + 6  # what is left of a hundred thousand is too long for a test
+    (tmp_path / "cut" / "config.json").write_text(json.dumps(config))
+    resumed = answered("train", "--resume", tmp_path / "cut")
+    whole = answered(*arguments, "--steps", reached + 6, "--out", tmp_path / "whole")
+    assert resumed["steps"] == whole["steps"] == reached + 6
+    weights = [torch.load(tmp_path / name / CHECKPOINT, weights_only=True)["state_dict"] for name in ("cut", "whole")]
+    for name, weight in weights[0].items():
+        # the interrupted part ran on one thread, and sums differ by their order
+        torch.testing.assert_close(weight, weights[1][name], rtol=1e-4, atol=1e-5)
+
+
+def test_two_processes_agree_with_one(tmp_path) -> None:
+    arguments = ["train", "value-iteration", "--model", "CGS(8)", "--steps", 6, "--graphs", 5, "--validation-graphs", 3]
+    arguments += ["--set", "states=8,12", "--set", "actions=2,4", "--model-set", "hidden=16", "--model-set", "layers=1"]
+    arguments = [argument if argument != "hidden=16" else "hidden=[16]" for argument in arguments]
+    processes = [start(*arguments, "--out", tmp_path / str(devices), "--devices", devices, "--json") for devices in (1, 2)]
+    for process in processes:
+        said, complained = process.communicate(timeout=240)
+        assert process.returncode == 0, said + complained
+    one, two = (read_json(tmp_path / str(devices) / RESULT) for devices in (1, 2))
+    assert (one["processes"], two["processes"]) == (1, 2)
+    assert one["solves"]["graphs"] == two["solves"]["graphs"] == 30
+    weights = [torch.load(tmp_path / str(devices) / CHECKPOINT, weights_only=True)["state_dict"] for devices in (1, 2)]
+    for name, weight in weights[0].items():
+        torch.testing.assert_close(weight, weights[1][name], rtol=1e-4, atol=1e-6)
+    for name, value in one["validation"].items():
+        assert two["validation"][name] == pytest.approx(value, rel=1e-3, abs=1e-6)
+
+
+def test_every_command_is_here() -> None:
+    assert {command.callback.__name__ for command in app.registered_commands} == {
+        "demo", "train", "evaluate", "predict", "models", "tasks", "data",
+    }  # fmt: skip
