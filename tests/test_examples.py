@@ -61,6 +61,14 @@ def test_pyg_layer() -> None:
     assert convergent > 90
 
 
+def test_own_data(tmp_path: Path) -> None:
+    printed = run("examples/own_data.py", "--out", str(tmp_path), "--circuits", "40", "--steps", "200")
+    larger, certified, of = numbers(rf"three times as large: mean error {NUMBER} V, (\d+) of (\d+) certified", printed)
+    (mean,) = numbers(rf"always saying the mean: mean error {NUMBER}", printed)
+    assert larger < 0.4 * mean
+    assert certified == of == 10
+
+
 def test_pressure(tmp_path: Path) -> None:
     printed = run("examples/pressure.py", "--pores", "800", "--seed", "3", "--out", str(tmp_path))
     for name in ("pressure.png", "sensitivity.png"):

@@ -225,7 +225,7 @@ def test_settings_are_read_or_refused(pairs) -> None:
 
 def test_settings_have_types() -> None:
     given = ["pores=50,200", "wide=true", "generator=delaunay", "rate=1e-3", "names=a,b", 'exact="7"']
-    expected = {"pores": [50, 200], "wide": True, "generator": "delaunay", "rate": 1e-3, "names": "a,b", "exact": "7"}
+    expected = {"pores": [50, 200], "wide": True, "generator": "delaunay", "rate": 1e-3, "names": ["a", "b"], "exact": "7"}
     assert work.parse(given, "--set") == expected
 
 

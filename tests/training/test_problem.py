@@ -101,6 +101,8 @@ def test_logarithms_are_features(networks) -> None:
     plain, logs = (Problem.of(folder(networks, **changes)).build() for changes in ({}, {"logs": ["volume", "length"]}))
     assert logs.nodes.width == plain.nodes.width + 1
     assert logs.edges.width == plain.edges.width + 2  # a pore and a throat both have a volume
+    single = Problem.of(folder(networks, logs="length", targets="pressure")).build()
+    assert single.edges.width == plain.edges.width + 1
     with pytest.raises(InputError, match="logs: expected columns of numbers"):
         Problem.of(folder(networks, logs=["colour"])).build()
 

@@ -18,6 +18,7 @@ from convergent.tasks.stream import count_nodes
 from convergent.training import evaluate as evaluating
 from convergent.training import predict as predicting
 from convergent.training.config import TrainConfig
+from convergent.training.keeper import provenance
 from convergent.training.models import CLASSIFICATION, FEATURES, FOLDER, MODELS, PORES, VALUE_ITERATION, find
 from convergent.training.problem import TEST, Problem, Stored
 
@@ -55,7 +56,7 @@ def number(value: float) -> str:
 
 
 def parse(pairs: list[str] | None, option: str) -> dict[str, Any]:
-    """NAME=VALUE, where a value is JSON, or numbers with commas between them, or text."""
+    """NAME=VALUE, where a value is JSON or text, or several with commas between them."""
     found: dict[str, Any] = {}
     for pair in pairs or []:
         name, equals, text = pair.partition("=")
@@ -66,12 +67,10 @@ def parse(pairs: list[str] | None, option: str) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    for form in (text, f"[{text}]"):
-        try:
-            return json.loads(form)
-        except json.JSONDecodeError:
-            continue
-    return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return [_value(part) for part in text.split(",")] if "," in text else text
 
 
 def task_settings(pairs: list[str] | None, data: Path | None, target: list[str] | None, data_root: Path | None) -> dict[str, Any]:
@@ -117,16 +116,18 @@ def evaluate(
     model: Path, data: Path | None, graphs: int, seed: int | None, changes: dict[str, Any], device: str, as_json: bool
 ) -> None:
     trained = evaluating.Trained.load(model, device)
-    if data is not None:
-        result = evaluating.evaluate_folder(trained, data)
-    else:
-        problem = trained.problem(changes, seed)
-        with err.status("testing"):
+    with err.status("testing"):
+        if data is not None:
+            result = evaluating.evaluate_folder(trained, data)
+        else:
+            problem = trained.problem(changes, seed)
             result = evaluating.evaluate(trained, problem, evaluating.unseen(problem, graphs))
+            result |= {"task_settings": problem.config.task_settings, "seed": problem.config.seed}
     rows = [(name, value, result["std"][name]) for name, value in result["measures"].items()]
     rows += [(name.replace("_", " "), value, None) for name, value in result["solves"].items()]
     title = f"{trained.config.model} on {result['graphs']} graphs, {result['nodes']:,} nodes"
-    show({"model": str(model), **result}, as_json, table(title, ("measure", "mean", "std over graphs"), rows))
+    found = {"model": str(model), **result, "training": trained.config.to_json(), **provenance()}
+    show(found, as_json, table(title, ("measure", "mean", "std over graphs"), rows))
 
 
 def predict(model: Path, folder: Path, target: Path, ending: str, resume: bool, device: str, as_json: bool) -> None:

@@ -199,18 +199,21 @@ class FolderSettings:
 
     Args:
         path: the folder with its tables of nodes and edges.
-        targets: the columns of nodes that are the answers.
+        targets: the columns of nodes that are the answers; a single one may be given as it is.
         validation: the share of the graphs that is held out; of a single graph nothing can be, and it validates itself.
         logs: columns, all positive, whose logarithm is added as a feature.
     """
 
     path: str
-    targets: tuple[str, ...]
+    targets: tuple[str, ...] | str
     validation: float = 0.2
-    logs: tuple[str, ...] = ()
+    logs: tuple[str, ...] | str = ()
 
     def __post_init__(self) -> None:
         expect(0 < self.validation < 1, "validation", "a share between 0 and 1", self.validation)
+        for name in ("targets", "logs"):
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, (value,))
 
 
 class FolderProblem(Stored):
