@@ -11,7 +11,7 @@ from rich.console import Console
 
 from benchmarks.options import Options
 
-NAMES = ("w1", "sweep", "near_one", "growth")
+NAMES = ("w1", "step", "sweep", "near_one", "growth")
 
 
 def main() -> None:

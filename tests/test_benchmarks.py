@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import near_one, w1
+from benchmarks import near_one, step, w1
 from benchmarks.calibrate import calibrate
-from benchmarks.measure import Candidate, Timing, interleave
+from benchmarks.measure import OURS, Candidate, Timing, interleave
 from benchmarks.peers import layers, missing, products
 from benchmarks.peers.systems import PEERS, System
 from benchmarks.report import Case, Target
@@ -20,6 +20,8 @@ from benchmarks.workloads import Workload, decision_processes, grid, random
 
 from convergent import Auto
 from convergent.kernels import backend
+from convergent.training.config import TrainConfig
+from convergent.training.models import VALUE_ITERATION
 
 ROOT = Path(__file__).resolve().parent.parent
 MACHINE = {"cpu", "cores", "memory_gib", "system", "torch_threads", "numba_threads", "load_average", "versions"}
@@ -27,24 +29,31 @@ REPORT = {"benchmark", "quick", "date", "seed", "commit", "machine", "settings",
 CASE = {"name", "settings", "ours", "timings", "ratios", "errors", "details", "measured"}
 
 
-# --- one benchmark, end to end ---
+TARGETS = {"w1": 6, "step": 1}  # what is run, and how much it promises
+Reports = dict[str, dict[str, Any]]
+
+
+# --- two benchmarks, end to end ---
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
     folder = tmp_path_factory.mktemp("bench")
-    command = [sys.executable, "-m", "benchmarks", "w1", "--quick", "--threads", "1", "--out", str(folder)]
+    command = [sys.executable, "-m", "benchmarks", *TARGETS, "--quick", "--threads", "1", "--out", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    text = (folder / "w1.json").read_text()
-    assert str(ROOT) not in text
-    assert "w1: targets" in done.stdout
-    return json.loads(text)
+    texts = {name: (folder / f"{name}.json").read_text() for name in TARGETS}
+    for name, text in texts.items():
+        assert str(ROOT) not in text
+        assert f"{name}: targets" in done.stdout
+    return {name: json.loads(text) for name, text in texts.items()}
 
 
-def test_report_has_every_part(report: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", TARGETS)
+def test_report_has_every_part(reports: Reports, name: str) -> None:
+    report = reports[name]
     assert set(report) == REPORT
-    assert report["benchmark"] == "w1"
+    assert report["benchmark"] == name
     assert report["quick"] is True
     assert set(report["machine"]) == MACHINE
     assert set(report["commit"]) == {"hash", "dirty"}
@@ -52,32 +61,57 @@ def test_report_has_every_part(report: dict[str, Any]) -> None:
     assert {"python", "torch", "numba", "numpy", "scipy", "torchdeq"} <= set(report["machine"]["versions"])
 
 
-def test_cases_have_timings_ratios_and_errors(report: dict[str, Any]) -> None:
-    for case in report["cases"]:
+@pytest.mark.parametrize("name", TARGETS)
+def test_cases_have_timings_ratios_and_errors(reports: Reports, name: str) -> None:
+    for case in reports[name]["cases"]:
         assert set(case) == CASE
         assert case["ours"] in case["timings"]
         assert set(case["ratios"]) == set(case["timings"]) - {case["ours"]}
-        assert set(case["errors"]) == set(case["timings"])
+        assert set(case["errors"]) == (set(case["timings"]) if case["ours"] == OURS else {case["ours"]})
         for timing in case["timings"].values():
             assert len(timing["seconds"]) == timing["repeats"] >= 1
             assert timing["min"] <= timing["median"]
 
 
-def test_targets_are_data(report: dict[str, Any]) -> None:
-    assert len(report["targets"]) == 6
-    for target in report["targets"]:
+@pytest.mark.parametrize("name", TARGETS)
+def test_targets_are_data(reports: Reports, name: str) -> None:
+    assert len(reports[name]["targets"]) == TARGETS[name]
+    for target in reports[name]["targets"]:
         assert set(target) == {"name", "wanted", "value", "met"}
         assert target["met"] in (True, False, None)
 
 
-def test_recorded_errors_are_below_what_was_asked_for(report: dict[str, Any]) -> None:
-    for case in report["cases"]:
+def test_recorded_errors_are_below_what_was_asked_for(reports: Reports) -> None:
+    for case in reports["w1"]["cases"]:
         for name, error in case["errors"].items():
             wanted = case["details"][name].get("wanted", case["settings"]["tol"])
             # the paper's fifty steps end where they end, and rounding in float32 has its own floor
             allowed = 0.1 if name == w1.DENSE else max(wanted, 2e-5)
             assert error["value"] <= allowed, (case["name"], name)
         assert case["errors"]["convergent"]["value"] <= case["settings"]["tol"]
+
+
+def test_steps_have_the_same_loss_and_gradient(reports: Reports) -> None:
+    whole, parts, pores, pore_parts = reports["step"]["cases"]
+    for case in (whole, pores):
+        for name, error in case["errors"].items():
+            assert max(error.values()) <= step.SAME, (case["name"], name)
+    assert set(whole["timings"]) >= {OURS, w1.INDEX_ADD, w1.DENSE}
+    assert pores["measured"]["steps_per_second"] > pores["measured"]["steps_per_second_with_data"] > 0
+    for case in (parts, pore_parts):
+        assert max(case["errors"][step.WHOLE].values()) <= 1e-5, case["name"]  # cut in parts it is still the same step
+        assert 0 < case["measured"]["share_of_solves"] < 1
+
+
+def test_every_repeat_of_a_step_starts_from_the_same_weights() -> None:
+    lesson = step.begin(TrainConfig(task=VALUE_ITERATION, model="CGS(8)", graphs=2), warm=1)
+    first, second = lesson.fresh(), lesson.fresh()
+    loss = step.take_step(first, lesson)
+    held = {id(parameter) for group in first.optimizer.param_groups for parameter in group["params"]}
+    assert held == {id(parameter) for parameter in first.model.parameters()}
+    moved = [not torch.equal(*pair) for pair in zip(first.model.parameters(), second.model.parameters(), strict=True)]
+    assert any(moved)
+    torch.testing.assert_close(step.take_step(second, lesson), loss)
 
 
 # --- every peer against float64 ---
