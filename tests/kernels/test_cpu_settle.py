@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from convergent.kernels import Accuracy, Settled, cpu, reference
-from kernels.test_cpu import SIZES, Problem, make
+from kernels.test_cpu import SIZES
+from operators import Problem, make
 
 ROUNDING = torch.finfo(torch.float64).eps * 64
 

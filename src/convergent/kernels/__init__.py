@@ -1,7 +1,8 @@
 """One door to the kernels: which of the backends serves a tensor is decided here and nowhere else.
 
-``reference`` is plain torch and serves every device. ``cpu`` is numba: it is imported when the first CPU tensor needs it,
-and the reference serves where numba is missing. ``using("reference")`` holds every call to one backend, for tests and comparisons.
+``reference`` is plain torch and serves every device. ``cpu`` is numba and ``cuda`` is Triton: each is imported when the first
+tensor needs it, and the reference serves where it is missing. ``using("reference")`` holds every call to one backend, for tests
+and comparisons.
 """
 
 from __future__ import annotations
@@ -29,23 +30,28 @@ def _load(name: str) -> ModuleType:
     return importlib.import_module(f"convergent.kernels.{name}")
 
 
+COMPILERS = {"cpu": "numba", "cuda": "triton"}  # of the kernels for a kind of device
+HALF = (torch.float16, torch.bfloat16)
+
+
 @cache
-def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+def _native(device: str) -> bool:
+    """Whether there are kernels of its own for this kind of device."""
+    return device in COMPILERS and importlib.util.find_spec(COMPILERS[device]) is not None
 
 
 def backend(tensor: Tensor) -> ModuleType:
     """The kernels that serve this tensor's device and dtype."""
     name = _forced.get()
     if name is None:
-        fits = tensor.device.type == "cpu" and tensor.dtype not in (torch.float16, torch.bfloat16)
-        name = "cpu" if fits and _has_numba() else "reference"
+        device = tensor.device.type
+        name = device if tensor.dtype not in HALF and _native(device) else "reference"
     return _load(name)
 
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Hold every kernel call in this block to one backend: "reference" or "cpu"."""
+    """Hold every kernel call in this block to one backend: "reference", "cpu" or "cuda"."""
     token = _forced.set(name)
     try:
         yield

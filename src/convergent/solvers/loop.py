@@ -32,8 +32,10 @@ WORK = 4e9  # weights read in one burst at most, so that an interrupt is heard w
 def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Tensor | None = None) -> Solution:
     """Solve without gradient. ``tol`` [G, H] takes the place of the solver's own tolerance where it is given."""
     solver.check(fixed)
-    solution = _settled(solver, fixed, x0, tol) or _iterated(solver, fixed, x0, tol)
-    if solver.throw and bool(solution.status.any()):
+    solution, whole = _settled(solver, fixed, x0, tol)
+    if solution is None:
+        solution = _iterated(solver, fixed, x0, tol)
+    if solver.throw and not whole and bool(solution.status.any()):
         failed = solution.status != Status.CONVERGED
         if fixed.norm == "one":  # an adjoint of a gradient that is not finite is no error: loss scalers probe for it
             failed = failed & torch.isfinite(fixed.magnitude())
@@ -49,12 +51,15 @@ def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tens
     return state.finish()
 
 
-def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> Solution | None:
-    """Small graphs whole in one call of the kernels, and the loop for what that leaves over; None: there is none to settle."""
+def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> tuple[Solution | None, bool]:
+    """Small graphs whole in one call of the kernels, and the loop for what that leaves over; None: there is none to settle.
+
+    Also whether that one call did it all: to look at the status once more would make a GPU wait once more.
+    """
     limit, small = solver.settles, fixed.graph.small
     none = small is not None and not bool(small.any())
     if not isinstance(fixed, LinearMap) or limit == 0 or solver.max_iterations is not None or none:
-        return None
+        return None, False
     absolute, rtol = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
     factor = None if solver.certify == "plain" else amplification(fixed, solver.certify)
     accuracy = Accuracy(fixed.contraction, factor, absolute, rtol, certify.unit(fixed), solver.refine, limit)
@@ -63,13 +68,13 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
     used = used_methods(("Deflated",), fixed.device)
     solution = Solution(result.value, result.residual, result.bound, status, result.steps, used)
     if bool(result.met.all()):
-        return solution
+        return solution, True
     status.masked_fill_(~result.met, Status.BUDGET)
     left = ~solution.converged
     subset = fixed.graph.subset(left)
     start = None if x0 is None else x0[subset.nodes]
     rest = _iterated(solver, fixed.restrict(subset, left), start, None if tol is None else tol[left])
-    return solution.replaced(left, subset.nodes, rest)
+    return solution.replaced(left, subset.nodes, rest), False
 
 
 def amplification(fixed: FixedPointMap, kind: str) -> Tensor:

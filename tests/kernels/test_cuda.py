@@ -1,0 +1,260 @@
+"""The Triton kernels against the reference in float64 on the CPU, which is the truth."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from convergent import GMRES, Anderson, Auto, BiCGStab, Direct, Graph, LinearMap, Multigrid, Picard, solve, weights
+from convergent.kernels import reference
+from convergent.kernels.reference import Accuracy, Rows
+from convergent.nn import ConvergentGraphSolver
+from operators import Problem, make
+
+pytestmark = pytest.mark.cuda
+
+HEADS = (1, 2, 3, 4, 5, 8, 16, 17, 64, 70, 512)
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
+SIZES = (7, 0, 23, 1, 40)
+SHAPES: tuple[tuple[int, ...], ...] = (SIZES, (), (0,), (0, 0, 3), (5,), (3000,), (9000, 2, 5000))
+
+
+@pytest.fixture(scope="module")
+def cuda():
+    pytest.importorskip("triton")
+    from convergent.kernels import cuda
+
+    return cuda
+
+
+def one_pass(kernels, p: Problem) -> dict[str, torch.Tensor]:
+    """Everything that goes through the data once."""
+    found = {
+        "propagate": kernels.propagate(p.rows, p.weight, p.x),
+        "biased": kernels.propagate(p.rows, p.weight, p.x, p.bias),
+        "defect": kernels.defect(p.rows, p.weight, p.bias, p.x, "identity"),
+        "activated": kernels.defect(p.rows, p.weight, p.bias, p.x, "tanh"),
+        "max": kernels.segment_reduce(p.x, p.segments, "max"),
+        "one": kernels.segment_reduce(p.x, p.segments, "one"),
+        "dot": kernels.segment_dot(p.x, p.bias, p.segments),
+        "peaks": kernels.row_peaks(p.rows, p.segments, p.weight),
+        "edges": kernels.edge_product(p.row.to(p.rows.column.dtype), p.rows.column, p.bias, p.x),
+    }
+    return {name: value.cpu().double() for name, value in found.items()}
+
+
+def same_pass(cuda, p: Problem) -> None:
+    wide = make_wide(p)
+    mine, truth = one_pass(cuda, p.to("cuda")), one_pass(reference, wide)
+    for name, value in truth.items():
+        tolerance = TOLERANCE[p.x.dtype if name in ("propagate", "biased", "edges") else torch.float64]
+        torch.testing.assert_close(
+            mine[name], value, rtol=tolerance, atol=tolerance * max(1.0, len(p.x) ** 0.5), msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+def make_wide(p: Problem) -> Problem:
+    from dataclasses import replace
+
+    return replace(p, weight=p.weight.double(), bias=p.bias.double(), x=p.x.double())
+
+
+@pytest.mark.parametrize("permuted", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("heads", HEADS)
+def test_one_pass(cuda, heads, dtype, permuted) -> None:
+    same_pass(cuda, make(SIZES, heads, dtype, permuted))
+
+
+@pytest.mark.parametrize("index", [torch.int32, torch.int64])
+@pytest.mark.parametrize("sizes", SHAPES, ids=str)
+def test_shapes(cuda, sizes, index) -> None:
+    same_pass(cuda, make(sizes, 3, torch.float32, True, index))
+
+
+def hub(leaves: int, heads: int) -> Problem:
+    """One row of very many edges among short ones, and its transpose, where that node is read by all."""
+    p = make((leaves,), heads, torch.float32, degree=1)
+    generator = torch.Generator().manual_seed(0)
+    row = torch.cat([p.row, torch.full((leaves,), 5)])
+    column = torch.cat([p.rows.column.long(), torch.randint(0, leaves, (leaves,), generator=generator)])
+    pointer, order = reference.group(row, leaves)
+    weight = torch.randn(len(row), heads, generator=generator) / leaves
+    p.rows, p.weight, p.row = Rows(pointer.int(), column[order].int(), None), weight, row[order]
+    return p
+
+
+@pytest.mark.parametrize(("leaves", "heads"), [(1_000_000, 2), (5_000, 1), (3_000, 70)])
+def test_hubs(cuda, leaves, heads) -> None:
+    same_pass(cuda, hub(leaves, heads))
+
+
+def test_bfloat16_weights_are_summed_in_float32(cuda) -> None:
+    p = make(SIZES, 8, torch.float32)
+    rounded = p.weight.bfloat16()
+    mine = cuda.propagate(p.to("cuda").rows, rounded.cuda(), p.x.cuda()).cpu()
+    assert mine.dtype == torch.float32
+    torch.testing.assert_close(mine.double(), reference.propagate(p.rows, rounded.double(), p.x.double()), rtol=1e-5, atol=1e-5)
+
+
+def test_nan_and_infinity_are_seen(cuda) -> None:
+    p = make(SIZES, 3, torch.float32)
+    p.x[2, 1], p.x[9, 0] = float("nan"), float("inf")
+    on_device = p.to("cuda")
+    assert not cuda.all_finite(on_device.x)
+    for norm in ("max", "one"):
+        found = cuda.segment_reduce(on_device.x, on_device.segments, norm).cpu()
+        torch.testing.assert_close(found, reference.segment_reduce(p.x, p.segments, norm), equal_nan=True)
+    assert cuda.all_finite(torch.full((3, 3), 3e38, device="cuda"))  # finite, though its sum is not
+
+
+# --- whole solves of small graphs ---
+
+
+def settled(cuda, p: Problem, norm="max", tol=1e-6, rtol=0.0, wide=False, x0=None, keep=None, limit=500):
+    q = p.to("cuda")
+    contraction = torch.full((q.graphs, q.bias.shape[1]), 0.8 * (1 + 1e-12), dtype=torch.float64, device="cuda")
+    accuracy = Accuracy(contraction, None, tol, rtol, 1e-15, wide, limit)
+    x0, keep = (None if part is None else part.cuda() for part in (x0, keep))
+    found = cuda.settle(None, q.rows, q.segments, q.weight, q.bias, x0, norm, keep, accuracy)
+    return type(found)(*(part.cpu() for part in found))
+
+
+def exact(p: Problem) -> torch.Tensor:
+    wide = make_wide(p)
+    return reference.lu_solve(wide.rows, wide.segments, wide.weight, wide.bias)
+
+
+def check(p: Problem, found, norm="max") -> None:
+    error = reference.segment_reduce(found.value.double() - exact(p), p.segments, norm)
+    assert (error <= found.bound * (1 + 1e-9) + 1e-13).all()
+
+
+@pytest.mark.parametrize("norm", ["max", "one"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("heads", [1, 3, 8, 16, 17, 64])
+@pytest.mark.parametrize("permuted", [False, True])
+@pytest.mark.parametrize("held", [False, True])
+def test_settle(cuda, monkeypatch, held, heads, dtype, norm, permuted) -> None:
+    if not held:
+        monkeypatch.setattr(cuda, "HELD", 0)
+    p = make(SIZES, heads, dtype, permuted, norm=norm)
+    tol = 1e-5 if dtype == torch.float32 else 1e-10
+    found = settled(cuda, p, norm, tol=tol)
+    assert found.met.all()
+    assert (found.bound <= tol).all()
+    check(p, found, norm)
+
+
+def test_settle_from_a_start_is_shorter(cuda) -> None:
+    p = make((40, 60), 4, torch.float64)
+    cold = settled(cuda, p, tol=1e-9)
+    warm = settled(cuda, p, tol=1e-9, x0=cold.value)
+    assert warm.met.all()
+    assert (warm.steps == 0).all()
+    check(p, warm)
+
+
+def test_settle_only_what_is_kept(cuda) -> None:
+    p = make((6, 30, 9), 4, torch.float64)
+    keep = torch.tensor([True, False, True])
+    found = settled(cuda, p, keep=keep)
+    assert found.met.all(1).tolist() == keep.tolist()
+    assert torch.isinf(found.bound[1]).all()
+
+
+def test_settle_says_what_it_cannot_hold_and_what_overflows(cuda) -> None:
+    p = make((30, 20), 3, torch.float32)
+    too_fine = settled(cuda, p, tol=1e-12)
+    assert not too_fine.met.any()
+    check(p, too_fine)
+    p.bias[0, 1] = float("nan")
+    broken = settled(cuda, p, tol=1e-5)
+    assert not broken.met[0, 1]
+    assert broken.met[1].all()
+    assert broken.met[0, [0, 2]].all()
+    short = settled(cuda, make((30,), 2, torch.float64), tol=1e-12, limit=3)
+    assert short.steps.tolist() == [3]
+    assert not short.met.any()
+
+
+# --- the engine on the device ---
+
+SOLVERS = [Auto, Picard, Anderson, BiCGStab, GMRES, Direct, Multigrid]
+
+
+def random_map(device: str, sizes=(30, 1, 200), heads=3, gamma=0.9, dtype=torch.float64, permuted=True) -> LinearMap:
+    p = make(sizes, heads, dtype, degree=4)
+    row = p.row
+    generator = torch.Generator().manual_seed(1)
+    order = torch.randperm(len(row), generator=generator) if permuted else torch.arange(len(row))
+    edges = torch.stack([row, p.rows.column.long()])[:, order]
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    graph = Graph(edges, sum(sizes), batch=batch)
+    logits = torch.randn(len(row), heads, generator=generator, dtype=dtype)
+    weight = weights.softmax(graph, logits, gamma)
+    graph = graph.to(device)
+    return LinearMap(graph, weight.to(device).requires_grad_(), p.bias.to(device).requires_grad_())
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.99])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_solver_agrees_with_the_cpu(cuda, solver, gamma) -> None:
+    here, there = (random_map(device, gamma=gamma) for device in ("cpu", "cuda"))
+    truth = solve(here, Auto(tol=1e-10))
+    found = solve(there, solver(tol=1e-9))
+    assert found.converged.all()
+    error = here.size(found.value.detach().cpu() - truth.value.detach())
+    assert (error <= found.error_bound.cpu() + 1e-10).all()
+    cotangent = torch.randn(truth.value.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    expected = torch.autograd.grad(truth.value, [here.weight, here.bias], cotangent)
+    gradients = torch.autograd.grad(found.value, [there.weight, there.bias], cotangent.cuda())
+    for mine, wanted in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(mine.cpu(), wanted, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("heads", [1, 4, 16])
+def test_large_graphs(cuda, heads) -> None:
+    here, there = (random_map(device, (20_000,), heads, 0.95) for device in ("cpu", "cuda"))
+    truth, found = solve(here, Auto(tol=1e-10)), solve(there, Auto(tol=1e-8))
+    assert found.converged.all()
+    assert float((found.value.detach().cpu() - truth.value.detach()).abs().max()) <= float(found.error_bound.max()) + 1e-10
+
+
+def test_results_are_the_same_every_time(cuda) -> None:
+    for sizes in ((30, 1, 200), (20_000,)):
+        there = random_map("cuda", sizes, 8, dtype=torch.float32)
+        first, second = (solve(there, Auto(tol=1e-4)).value for _ in range(2))
+        assert torch.equal(first, second)
+        gradients = [torch.autograd.grad(value.square().sum(), there.weight)[0] for value in (first, second)]
+        assert torch.equal(*gradients)
+
+
+def test_a_model_on_the_device(cuda) -> None:
+    torch.manual_seed(0)
+    model = ConvergentGraphSolver(3, 2, heads=8, layers=2)
+    p = make((20, 30), 3, torch.float32)
+    edges, x = torch.stack([p.row, p.rows.column.long()]), torch.randn(50, 3)
+    edge_attr, batch = torch.randn(edges.shape[1], 2), torch.repeat_interleave(torch.arange(2), torch.tensor([20, 30]))
+    expected = model(x, edges, edge_attr, batch)
+    expected.square().sum().backward()
+    wanted = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    model.cuda()
+    found = model(x.cuda(), edges.cuda(), edge_attr.cuda(), batch.cuda())
+    found.square().sum().backward()
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
+    for mine, other in zip(model.parameters(), wanted, strict=True):
+        torch.testing.assert_close(mine.grad.cpu(), other, rtol=2e-3, atol=1e-4)
+
+
+def test_bad_input_is_named(cuda) -> None:
+    from convergent import ContractionError, InputError
+
+    graph = Graph(torch.tensor([[0, 1], [1, 0]]), 2).to("cuda")
+    with pytest.raises(ContractionError, match="graph 0, head 0"):
+        LinearMap(graph, torch.full((2, 1), 1.5, device="cuda"), torch.zeros(2, 1, device="cuda"))
+    with pytest.raises(InputError, match="bias: expected finite numbers"):
+        LinearMap(graph, torch.full((2, 1), 0.5, device="cuda"), torch.full((2, 1), torch.nan, device="cuda"))
+    with pytest.raises(InputError, match="bias: expected a tensor on cuda"):
+        LinearMap(graph, torch.full((2, 1), 0.5, device="cuda"), torch.zeros(2, 1))
