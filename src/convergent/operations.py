@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from convergent.graph import Graph, traced
 from convergent.kernels import backend
@@ -54,8 +55,11 @@ def applying(function: type[torch.autograd.Function]) -> Callable[..., Any]:
         jvp = staticmethod(function.jvp)
 
     def apply(*inputs: Any) -> Any:
-        chosen = function if torch._C._are_functorch_transforms_active() else Plain
-        return chosen.apply(*inputs)
+        if torch._C._are_functorch_transforms_active():
+            return function.apply(*inputs)
+        if not torch.is_grad_enabled() and forward_ad._current_level < 0:
+            return function.forward(*inputs)  # nobody will ask for a derivative, as within most backward passes
+        return Plain.apply(*inputs)
 
     return apply
 

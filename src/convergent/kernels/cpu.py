@@ -45,6 +45,7 @@ __all__ = [
     "segment_dot",
     "segment_reduce",
     "settle",
+    "worst",
 ]
 
 SERIAL = 100_000  # values (edges times heads) below which waking other threads costs more than they save
@@ -180,6 +181,10 @@ def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
 def all_finite(values: Tensor) -> bool:
     kind, exponent = (np.int32, 0x7F800000) if values.dtype == torch.float32 else (np.int64, 0x7FF0000000000000)
     return cpu_rows.all_finite(_array(values).reshape(-1).view(kind), kind(exponent))
+
+
+def worst(peaks: Tensor, values: Tensor) -> tuple[float, bool]:
+    return float(_array(peaks).max(initial=0.0)), all_finite(values)
 
 
 def _reduce(u: np.ndarray, v: np.ndarray, segments: Tensor, kind: int) -> Tensor:

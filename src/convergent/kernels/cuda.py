@@ -50,6 +50,7 @@ __all__ = [
     "segment_dot",
     "segment_reduce",
     "settle",
+    "worst",
 ]
 
 HEAVY = 1024  # positions of a row above which it is cut into chunks of so many
@@ -64,7 +65,6 @@ class Plan(NamedTuple):
     """How the rows of a structure are cut up."""
 
     typical: int  # positions of a row, a power of two
-    longest: int  # positions of a row at most
     heavy: Tensor | None  # [K] rows that are cut into chunks; None: there is none
     chunk_pointer: Tensor | None  # [K + 1]
     chunk_first: Tensor | None  # [chunks]
@@ -86,18 +86,17 @@ def _plan(rows: Rows) -> Plan:
     pointer = rows.pointer.long()
     lengths = pointer.diff()
     if not len(lengths) or not len(rows.column):
-        return Plan(1, 0, None, None, None, None)
+        return Plan(1, None, None, None, None)
     typical = triton.next_power_of_2(max(round(len(rows.column) / len(lengths)), 1))
-    longest = int(lengths.max())
-    if longest <= HEAVY:
-        return Plan(typical, longest, None, None, None, None)
+    if int(lengths.max()) <= HEAVY:
+        return Plan(typical, None, None, None, None)
     heavy = (lengths > HEAVY).nonzero().squeeze(1)
     count = (lengths[heavy] + HEAVY - 1) // HEAVY
     chunk_pointer = torch.nn.functional.pad(count.cumsum(0), (1, 0))
     owner = torch.repeat_interleave(torch.arange(len(heavy), device=pointer.device), count)
     first = pointer[heavy][owner] + HEAVY * (torch.arange(len(owner), device=pointer.device) - chunk_pointer[owner])
     last = torch.minimum(first + HEAVY, pointer[heavy + 1][owner])
-    return Plan(typical, longest, heavy, chunk_pointer, first, last)
+    return Plan(typical, heavy, chunk_pointer, first, last)
 
 
 class Pieces(NamedTuple):
@@ -106,7 +105,6 @@ class Pieces(NamedTuple):
     first: Tensor  # [P]
     last: Tensor
     owner: Tensor | None  # [P] the segment of every piece; None: every segment is one piece
-    largest: int  # rows of a segment at most
 
 
 def pieces_of(segments: Tensor) -> Pieces:
@@ -118,13 +116,12 @@ def pieces_of(segments: Tensor) -> Pieces:
 
 def _cut(segments: Tensor) -> Pieces:
     sizes = segments.diff()
-    largest = int(sizes.max()) if len(sizes) else 0
-    if largest <= PIECE:
-        return Pieces(segments[:-1], segments[1:], None, largest)
+    if not len(sizes) or int(sizes.max()) <= PIECE:
+        return Pieces(segments[:-1], segments[1:], None)
     count = ((sizes + PIECE - 1) // PIECE).clamp(min=1)
     owner = torch.repeat_interleave(torch.arange(len(sizes), device=segments.device), count)
     first = segments[:-1][owner] + PIECE * (torch.arange(len(owner), device=segments.device) - (count.cumsum(0) - count)[owner])
-    return Pieces(first, torch.minimum(first + PIECE, segments[1:][owner]), owner, largest)
+    return Pieces(first, torch.minimum(first + PIECE, segments[1:][owner]), owner)
 
 
 # --- shapes of tiles ---
@@ -209,6 +206,14 @@ def all_finite(values: Tensor) -> bool:
     return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
 
 
+def worst(peaks: Tensor, values: Tensor) -> tuple[float, bool]:
+    """Both numbers in one look at the device."""
+    if not peaks.numel():
+        return 0.0, all_finite(values)
+    largest, total = torch.stack([peaks.max(), values.sum(dtype=torch.float64)]).tolist()
+    return largest, total - total == 0 or all_finite(values)
+
+
 def _segments(u: Tensor, v: Tensor, segments: Tensor, measure: str) -> Tensor:
     pieces, heads = pieces_of(segments), u.shape[1]
     out = torch.zeros(len(pieces.first), heads, dtype=torch.float64, device=u.device)
@@ -277,26 +282,12 @@ def restrict(rows: Rows, weight: Tensor, inverse: Tensor | None, r: Tensor, grou
 
 def _lanes_of(heads: int) -> tuple[int, int, int]:
     """Rows and heads of a tile of a whole solve, and warps: lanes are heads, warps share the rows."""
-    b = _heads_at_once(heads, 32)
-    return 1024 // b, b, 8
+    b = _heads_at_once(heads, 16)
+    return min(1024 // b, 64), b, 4
 
 
 def arrange(rows: Rows, segments: Tensor) -> None:
     """Triton needs no layout of its own."""
-
-
-HELD = 8192  # weights of a program that keeps them in registers
-
-
-def _held(rows: Rows, segments: Tensor, heads: int) -> tuple[int, int, int] | None:
-    """Nodes, edges of a node and heads of a program that holds a whole graph; None: the graphs are too large."""
-    plan = plan_of(rows)
-    nodes, edges = pieces_of(segments).largest, plan.longest
-    if nodes * edges == 0:
-        return None
-    n, k = max(triton.next_power_of_2(nodes), 16), triton.next_power_of_2(edges)
-    b = min(HELD // (n * k), _heads_at_once(heads, 8))
-    return (n, k, b) if b >= 1 else None
 
 
 def settle(
@@ -307,10 +298,9 @@ def settle(
     (nodes, heads), graphs, device = bias.shape, len(segments) - 1, bias.device
     dtype = torch.float64 if wide else bias.dtype
     value = torch.empty(nodes, heads, dtype=dtype, device=device)
-    residual, bound = torch.empty(2, graphs, heads, dtype=torch.float64, device=device)
+    residual, bound = (torch.empty_like(contraction) for _ in range(2))
     met = torch.empty(graphs, heads, dtype=torch.bool, device=device)
-    held = _held(rows, segments, heads)
-    r, b, warps = _lanes_of(heads) if held is None else (0, held[2], 4)
+    r, b, warps = _lanes_of(heads)
     blocks = triton.cdiv(heads, b)
     steps = torch.empty(graphs, max(blocks, 1), dtype=torch.long, device=device)
     if graphs and heads:
@@ -333,11 +323,8 @@ def settle(
         found = (value, residual, bound, met, steps, heads, fixed, rtol, unit, half, limit)
         flags = (x0 is not None, keep is not None, amplification is not None, isinstance(tol, Tensor), rows.order is not None)
         more = (*flags, norm == "one", _long(max(len(rows.column), nodes), heads))
-        if held is not None:
-            cuda_settle.held_kernel[(graphs, blocks)](*problem, *aim, *found, *more, *held, num_warps=warps)
-        else:
-            scratch = torch.empty(3, nodes, heads, dtype=torch.float64, device=device)
-            cuda_settle.settle_kernel[(graphs, blocks)](*problem, *aim, *scratch, *found, *more, r, b, num_warps=warps)
+        scratch = torch.empty(3 * nodes, heads, dtype=torch.float64, device=device)
+        cuda_settle.settle_kernel[(graphs, blocks)](*problem, *aim, scratch, nodes, *found, *more, r, b, num_warps=warps)
     return Settled(value, residual, bound, met, steps[:, 0] if blocks == 1 else steps.amax(1))
 
 

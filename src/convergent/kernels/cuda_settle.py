@@ -68,10 +68,11 @@ def certified(active, length, size, bias_size, c, factor, goal, rtol, unit, half
 
 
 @triton.jit
-def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at, contraction, amplification, tols, x, r, s,
+def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at, contraction, amplification, tols, x, nodes_of_all,
                   value, residual, bound, met, steps, heads, tol, rtol, unit, half, limit,
                   STARTS: tl.constexpr, KEEPS: tl.constexpr, TIGHT: tl.constexpr, TABLED: tl.constexpr, PERMUTED: tl.constexpr,
                   ONE: tl.constexpr, LONG: tl.constexpr, R: tl.constexpr, B: tl.constexpr):  # fmt: skip
+    r, s = x + places(nodes_of_all, LONG) * heads, x + places(2 * nodes_of_all, LONG) * heads
     graph = tl.program_id(0)
     head = tl.program_id(1) * B + tl.arange(0, B)
     lanes = head < heads
@@ -167,99 +168,6 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
         moved -= tl.load(value + place, mask=mask, other=0.0).to(tl.float64)
         length = measured(length, tl.where(mask, moved, 0.0), ONE)
     tl.store(residual + lane, length, mask=lanes)
-    tl.store(bound + lane, known, mask=lanes)
-    tl.store(met + lane, reached.to(tl.int8), mask=lanes)
-    tl.store(steps + graph * tl.num_programs(1) + tl.program_id(1), taken)
-
-
-@triton.jit
-def finite(values):
-    """Magnitudes, with infinity in place of NaN."""
-    size = tl.abs(values)
-    return tl.where(size == size, size, float("inf"))
-
-
-@triton.jit
-def norm_of(values, ONE: tl.constexpr):
-    return tl.sum(finite(values), axis=0) if ONE else tl.max(finite(values), axis=0)
-
-
-@triton.jit
-def held_kernel(segments, keep, pointer, column, order, weight, bias, start_at, contraction, amplification, tols, value, residual,
-                bound, met, steps, heads, tol, rtol, unit, half, limit, STARTS: tl.constexpr, KEEPS: tl.constexpr,
-                TIGHT: tl.constexpr, TABLED: tl.constexpr, PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr,
-                N: tl.constexpr, K: tl.constexpr, B: tl.constexpr):  # fmt: skip
-    """The same for graphs of at most N nodes with at most K edges each: weights and x stay in registers from start to end."""
-    graph = tl.program_id(0)
-    head = tl.program_id(1) * B + tl.arange(0, B)
-    lanes = head < heads
-    lane = graph * heads + head
-    first, last = places(tl.load(segments + graph), LONG), places(tl.load(segments + graph + 1), LONG)
-    active = lanes
-    if KEEPS:
-        kept = tl.load(keep + graph) != 0
-        last = tl.where(kept, last, first)
-        active = lanes & kept
-    c = tl.load(contraction + lane, mask=lanes, other=0.0)
-    factor = 1 / (1 - c)
-    if TIGHT:
-        factor = tl.load(amplification + lane, mask=lanes, other=0.0)
-    goal = tl.zeros([B], tl.float64) + tol
-    if TABLED:
-        goal = tl.load(tols + lane, mask=lanes, other=0.0)
-    nodes = tl.maximum(last - first, 1).to(tl.float64)
-
-    slot = tl.arange(0, N * K)
-    owner = first + slot // K
-    begin = tl.load(pointer + owner, mask=owner < last, other=0)
-    end = tl.load(pointer + owner + 1, mask=owner < last, other=0)
-    position = begin + slot % K
-    inside = position < end
-    edge = position
-    if PERMUTED:
-        edge = tl.load(order + position, mask=inside, other=0)
-    held = inside[:, None] & lanes[None, :]
-    w = tl.load(weight + places(edge, LONG)[:, None] * heads + head[None, :], mask=held, other=0.0)  # [N K, B]
-    source = (tl.load(column + position, mask=inside, other=0) - first).to(tl.int32)
-    source = tl.broadcast_to(tl.where(inside, source, 0)[:, None], [N * K, B])
-    row = first + tl.arange(0, N)
-    mask = (row < last)[:, None] & lanes[None, :]
-    place = row[:, None] * heads + head[None, :]
-    b = tl.load(bias + place, mask=mask, other=0.0).to(tl.float64)
-    x = tl.zeros([N, B], tl.float64)
-    if STARTS:
-        x = tl.load(start_at + place, mask=mask, other=0.0).to(tl.float64)
-    s = tl.sum(tl.reshape(w.to(tl.float64), [N, K, B]), axis=1)
-    coarse = 1 - tl.sum(s, axis=0) / nodes
-    bias_size = norm_of(b, ONE)
-
-    reached = tl.zeros([B], tl.int1)
-    known = tl.full([B], float("inf"), tl.float64)
-    before = tl.full([B], float("inf"), tl.float64)
-    shifting = tl.full([B], 1, tl.int1)
-    taken = 0
-    going = tl.sum(active.to(tl.int32), axis=0) > 0
-    while going:
-        r = tl.sum(tl.reshape(w.to(tl.float64) * tl.gather(x, source, 0), [N, K, B]), axis=1) + b - x
-        length = norm_of(r, ONE)
-        starting = (taken == 0) & (STARTS == 0)
-        error, now, hopeless = certified(active, length, norm_of(x, ONE), bias_size, c, factor, goal, rtol, unit, half, starting)
-        known = tl.where(active, error, known)
-        reached = reached | now
-        active = active & (now == 0) & (hopeless == 0)
-        shifting = shifting & (length <= c * before)
-        before = length
-        shift = tl.where(shifting, tl.sum(r, axis=0) / nodes / coarse, 0.0)
-        going = (tl.sum(active.to(tl.int32), axis=0) > 0) & (taken < limit)
-        if going:
-            x = tl.where(active[None, :], x + r + shift[None, :] * s, x)
-            taken += 1
-
-    rounded = x.to(value.dtype.element_ty)
-    tl.store(value + place, rounded, mask=mask)
-    x = rounded.to(tl.float64)
-    r = tl.sum(tl.reshape(w.to(tl.float64) * tl.gather(x, source, 0), [N, K, B]), axis=1) + b - x
-    tl.store(residual + lane, norm_of(r, ONE), mask=lanes)
     tl.store(bound + lane, known, mask=lanes)
     tl.store(met + lane, reached.to(tl.int8), mask=lanes)
     tl.store(steps + graph * tl.num_programs(1) + tl.program_id(1), taken)

@@ -63,6 +63,11 @@ def all_finite(values: Tensor) -> bool:
     return bool(torch.isfinite(values).all())
 
 
+def worst(peaks: Tensor, values: Tensor) -> tuple[float, bool]:
+    """The largest of the peaks (0 where there is none; NaN stays NaN), and whether all values are finite."""
+    return float(peaks.max()) if peaks.numel() else 0.0, all_finite(values)
+
+
 def segment_reduce(values: Tensor, segments: Tensor, norm: str) -> Tensor:
     """Max norm ("max") or 1-norm ("one") of every graph and head: [N, H] -> [G, H] in float64; NaN stays NaN."""
     graphs = len(segments) - 1

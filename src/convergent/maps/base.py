@@ -152,13 +152,17 @@ def checked(name: str, value: Tensor, rows: int, heads: int | None, like: Tensor
     return value
 
 
-def measure_contraction(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:
-    """The largest absolute row sum of every graph and head times the Lipschitz constant, [G, H]; raises unless below one."""
+def measure_contraction(graph: Graph, weight: Tensor, bias: Tensor, lipschitz: float) -> Tensor:
+    """The largest absolute row sum of every graph and head times the Lipschitz constant, [G, H].
+
+    Raises unless it is below one, and where the bias is not finite (inside torch.compile the solve itself looks for that).
+    """
     if traced(weight):
         return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight.detach(), lipschitz)
     if torch._C._are_functorch_transforms_active():
+        _refuse_infinite("bias", bias.detach())
         return _Contraction.apply(graph, weight, lipschitz)
-    return _measured(graph, weight.detach(), lipschitz)
+    return _measured(graph, weight.detach(), lipschitz, bias.detach())
 
 
 class _Contraction(torch.autograd.Function):
@@ -181,11 +185,16 @@ class _Contraction(torch.autograd.Function):
         return None
 
 
-def _measured(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:
+def _measured(graph: Graph, weight: Tensor, lipschitz: float, bias: Tensor | None = None) -> Tensor:
     # a sum of d terms in float64 can be d units in the last place too small
     wider = lipschitz * (1 + (max_degree(graph) + 2) * torch.finfo(torch.float64).eps)
-    factor = backend(weight).row_peaks(graph.rows, graph.segments, weight).mul_(wider)
-    if factor.numel() and not float(factor.max()) < 1:
+    kernels = backend(weight)
+    factor = kernels.row_peaks(graph.rows, graph.segments, weight).mul_(wider)
+    worst, whole = kernels.worst(factor, weight[:0] if bias is None else bias)
+    if not whole:
+        assert bias is not None
+        _refuse_infinite("bias", bias)
+    if not worst < 1:
         bad = ~(factor < 1)
         where, head = (int(index) for index in bad.nonzero()[0])
         came = float(factor[where, head])
@@ -203,12 +212,8 @@ def max_degree(graph: Graph) -> int:
     return graph.cached("max_degree", lambda: int(graph.out_degree.max()) if graph.num_nodes else 0)
 
 
-def finite(name: str, value: Tensor) -> None:
-    """Raise where a parameter holds NaN or infinity. Inside torch.compile the solve itself looks."""
-    value = value.detach()
-    plain = not torch._C._are_functorch_transforms_active()
-    if traced(value) or (plain and backend(value).all_finite(value)):
-        return
+def _refuse_infinite(name: str, value: Tensor) -> None:
+    """Raise where a parameter holds NaN or infinity."""
     wrong = (~torch.isfinite(value)).nonzero()
     if len(wrong):
         where = wrong[0].tolist()

@@ -10,7 +10,7 @@ from convergent.errors import expect
 from convergent.graph import Graph, Subset
 from convergent.kernels import backend
 from convergent.kernels.activations import ACTIVATIONS
-from convergent.maps.base import FixedPointMap, checked, finite, measure_contraction
+from convergent.maps.base import FixedPointMap, checked, measure_contraction
 
 
 class WeightedMap(FixedPointMap):
@@ -26,8 +26,7 @@ class WeightedMap(FixedPointMap):
         self.graph, self.norm, self.activation = graph, "max", activation
         self.weight = checked("weight", weight, graph.num_edges, None, None, graph.device)
         self.bias = checked("bias", bias, graph.num_nodes, self.weight.shape[1], self.weight, graph.device)
-        finite("bias", self.bias)
-        self.contraction = measure_contraction(graph, self.weight, ACTIVATIONS[activation].lipschitz)
+        self.contraction = measure_contraction(graph, self.weight, self.bias, ACTIVATIONS[activation].lipschitz)
 
     def parameters(self) -> tuple[Tensor, ...]:
         return self.weight, self.bias
