@@ -12,18 +12,21 @@ from rich.console import Console
 from benchmarks.options import Options
 
 NAMES = ("w1", "step", "sweep", "near_one", "growth")
+ON_A_DEVICE = ("cuda",)  # only when named
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure every speed claim against its peers.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {', '.join(NAMES)}; all by default")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which of {', '.join(NAMES + ON_A_DEVICE)}; all but the last by default"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, about a minute: to see that all of it runs")
     parser.add_argument("--out", type=Path, default=Path("results/bench"), help="folder of the JSON files (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the random problems (%(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="of torch, MKL and numba (%(default)s)")
     arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(NAMES):
-        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    if unknown := set(arguments.names) - {*NAMES, *ON_A_DEVICE}:
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(NAMES + ON_A_DEVICE)}")
     use_threads(arguments.threads)
     console = Console()
     console = console if console.is_terminal else Console(width=140)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("torch", "numba", "numpy", "scipy", "torch-geometric", "torchdeq", "torchsparsegradutils", "pyamg")
+PACKAGES = ("torch", "triton", "numba", "numpy", "scipy", "torch-geometric", "torchdeq", "torchsparsegradutils", "pyamg")
 
 
 def commit() -> dict[str, Any]:
@@ -31,6 +31,7 @@ def machine() -> dict[str, Any]:
         "system": platform.system(),
         "torch_threads": torch.get_num_threads(),
         "numba_threads": numba.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
     }

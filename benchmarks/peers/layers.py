@@ -29,7 +29,7 @@ def dense_layer(work: Workload, tol: float = 1e-6, cap: int = 50) -> Layer:
     The gradient is its implicit one: a single tracked application at the fixed point, whose incoming gradient a hook
     replaces by the fixed point of the transposed Jacobian, iterated in the same way.
     """
-    size, heads = work.num_nodes, torch.arange(work.heads)[:, None]
+    size, heads = work.num_nodes, torch.arange(work.heads, device=work.row.device)[:, None]
 
     @torch.no_grad()
     def iterate(matrix: Tensor, right: Tensor) -> Tensor:
