@@ -24,7 +24,7 @@ from convergent.training.config import TrainConfig
 from convergent.training.models import VALUE_ITERATION
 
 ROOT = Path(__file__).resolve().parent.parent
-MACHINE = {"cpu", "cores", "memory_gib", "system", "torch_threads", "numba_threads", "load_average", "versions"}
+MACHINE = {"cpu", "cores", "gpu", "memory_gib", "system", "torch_threads", "numba_threads", "load_average", "versions"}
 REPORT = {"benchmark", "quick", "date", "seed", "commit", "machine", "settings", "cases", "targets"}
 CASE = {"name", "settings", "ours", "timings", "ratios", "errors", "details", "measured"}
 

@@ -160,7 +160,7 @@ def measure_contraction(graph: Graph, weight: Tensor, bias: Tensor, lipschitz: f
     if traced(weight):
         return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight.detach(), lipschitz)
     if torch._C._are_functorch_transforms_active():
-        _refuse_infinite("bias", bias.detach())
+        finite("bias", bias)
         return _Contraction.apply(graph, weight, lipschitz)
     return _measured(graph, weight.detach(), lipschitz, bias.detach())
 
@@ -193,7 +193,7 @@ def _measured(graph: Graph, weight: Tensor, lipschitz: float, bias: Tensor | Non
     worst, whole = kernels.worst(factor, weight[:0] if bias is None else bias)
     if not whole:
         assert bias is not None
-        _refuse_infinite("bias", bias)
+        finite("bias", bias)
     if not worst < 1:
         bad = ~(factor < 1)
         where, head = (int(index) for index in bad.nonzero()[0])
@@ -212,8 +212,11 @@ def max_degree(graph: Graph) -> int:
     return graph.cached("max_degree", lambda: int(graph.out_degree.max()) if graph.num_nodes else 0)
 
 
-def _refuse_infinite(name: str, value: Tensor) -> None:
-    """Raise where a parameter holds NaN or infinity."""
+def finite(name: str, value: Tensor) -> None:
+    """Raise where a parameter holds NaN or infinity. Inside torch.compile the solve itself looks."""
+    if traced(value):
+        return
+    value = value.detach()
     wrong = (~torch.isfinite(value)).nonzero()
     if len(wrong):
         where = wrong[0].tolist()
