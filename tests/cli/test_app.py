@@ -158,6 +158,9 @@ def test_wrong_words(tmp_path) -> None:
         "train", "pore-networks", "--model-set", "colour=3", "--out", tmp_path / "b"
     )
     assert "--device: expected cpu or cuda, but got 'abacus'" in refused("train", "pore-networks", "--device", "abacus")
+    if not torch.cuda.is_available():
+        for command in (["train", "pore-networks"], ["demo", "--out", tmp_path / "c"]):
+            assert "--device: expected cpu, as there is no CUDA device" in refused(*command, "--device", "cuda")
     assert "No such option" in refused("train", "--speed", 3)
     assert "Invalid value" in refused("train", "pore-networks", "--steps", "many")
     assert "Missing" in refused("predict")

@@ -41,6 +41,7 @@ class Test:
 
 
 def run(out: Path, steps: int, seed: int, device: str) -> None:
+    accelerator = {"cpu": "cpu", "cuda": "gpu"}[work.usable(device)]
     expect(not (out / PAGE).exists(), "--out", "a new folder", f"{out}, which holds a demonstration")
     config = TrainConfig(
         task=PORES,
@@ -54,8 +55,12 @@ def run(out: Path, steps: int, seed: int, device: str) -> None:
     )
     work.err.print(f"training {MODEL} on pore networks of 50 to 200 pores, made as they are needed", highlight=False)
     resume = (out / "run" / "config.json").exists()  # of a demonstration that was cut off
-    result = train(None if resume else config, out / "run", resume=resume, device=device, progress=True)
-    trained = Trained.load(out / "run", {"gpu": "cuda"}.get(device, device))
+    try:
+        result = train(None if resume else config, out / "run", resume=resume, device=accelerator, progress=True)
+    except KeyboardInterrupt:
+        work.err.print(f"stopped; all steps are kept. Go on with: convergent demo --out {out}", soft_wrap=True, highlight=False)
+        raise
+    trained = Trained.load(out / "run", device)
     with work.err.status("testing on networks it has not seen, up to four times as large"):
         tests = [test(trained, size) for size in SIZES]
     write_json(out / RESULT, {"training": result, "tests": [_as_json(found) for found in tests]})

@@ -30,9 +30,7 @@ out, err = Console(), Console(stderr=True)
 def show(result: Any, as_json: bool, *tables: Table) -> None:
     """JSON for machines, tables for people."""
     if as_json:
-        out.print_json(json.dumps(result, allow_nan=True)) if out.is_terminal else out.out(
-            json.dumps(result, indent=1), highlight=False
-        )
+        out.out(json.dumps(result, indent=1), highlight=False)
         return
     for table in tables:
         out.print(table)
@@ -78,6 +76,14 @@ def task_settings(pairs: list[str] | None, data: Path | None, target: list[str] 
     return {**parse(pairs, "--set"), **{name: value for name, value in named.items() if value}}
 
 
+def usable(device: str) -> str:
+    import torch
+
+    expect(device in ("cpu", "cuda"), "--device", "cpu or cuda", repr(device))
+    expect(device == "cpu" or torch.cuda.is_available(), "--device", "cpu, as there is no CUDA device", repr(device))
+    return device
+
+
 # --- commands ---
 
 
@@ -90,8 +96,7 @@ def train(
     if folder is None:
         assert config is not None
         folder = Path("runs") / f"{config.task}-{re.sub(r'[^a-z0-9-]', '', config.model.lower())}-{config.seed}"
-    accelerator = {"cuda": "gpu"}.get(device, device)
-    expect(accelerator in ("cpu", "gpu"), "--device", "cpu or cuda", repr(device))
+    accelerator = {"cpu": "cpu", "cuda": "gpu"}[usable(device)]
     try:
         result = run(config, folder, resume, accelerator, devices, not as_json, nodes)
     except KeyboardInterrupt:
@@ -115,7 +120,7 @@ def _config(given: dict[str, Any]) -> TrainConfig:
 def evaluate(
     model: Path, data: Path | None, graphs: int, seed: int | None, changes: dict[str, Any], device: str, as_json: bool
 ) -> None:
-    trained = evaluating.Trained.load(model, device)
+    trained = evaluating.Trained.load(model, usable(device))
     with err.status("testing"):
         if data is not None:
             result = evaluating.evaluate_folder(trained, data)
@@ -137,7 +142,7 @@ def predict(model: Path, folder: Path, target: Path, ending: str, resume: bool, 
         task = progress.add_task("nodes", total=count_nodes(folder))
         try:
             result = predicting.predict(
-                model, folder, target, ending, resume, device, report=lambda nodes: progress.advance(task, nodes)
+                model, folder, target, ending, resume, usable(device), report=lambda nodes: progress.advance(task, nodes)
             )
         except KeyboardInterrupt:
             progress.stop()
