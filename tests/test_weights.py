@@ -79,3 +79,18 @@ def test_bad_input_is_named(arguments: dict, message: str) -> None:
             kind(graph, **{"logits": torch.ones(2, 2), **arguments})
     with pytest.raises(InputError, match="squash: expected one of"):
         weights.degree(graph, torch.ones(2, 2), squash="hard")
+
+
+def test_gradients_are_the_same_every_time() -> None:
+    """Threads that add up gradients in any order would change the last bits, and with them a training run."""
+    draw = torch.Generator().manual_seed(0)
+    graph = Graph(torch.randint(0, 50, (2, 20_000), generator=draw), 50)
+    logits = torch.randn(20_000, 8, generator=draw).requires_grad_()
+    cotangent = torch.randn(20_000, 8, generator=draw)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        gradients = [torch.autograd.grad(weights.softmax(graph, logits, 0.9), logits, cotangent)[0] for _ in range(40)]
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(gradients[0], other) for other in gradients)

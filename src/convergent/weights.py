@@ -37,8 +37,9 @@ def row_softmax(graph: Graph, logits: Tensor) -> Tensor:
     row = graph.row.long()
     top = logits.new_full((graph.num_nodes, logits.shape[1]), -torch.inf)
     top = top.scatter_reduce(0, row.unsqueeze(1).expand_as(logits), logits.detach(), "amax")
-    odds = torch.exp(logits - top[row])
-    return odds / sum_edges(graph, odds)[row]
+    odds = torch.exp(logits - top.index_select(0, row))
+    # index_select: the gradient of indexing with [row] is added up by threads in any order
+    return odds / sum_edges(graph, odds).index_select(0, row)
 
 
 def _share(graph: Graph, logits: Tensor, gamma: float | Tensor) -> Tensor:
