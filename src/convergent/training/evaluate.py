@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from convergent.tasks.batch import GraphBatch
 from convergent.tasks.folder import Schema
 from convergent.tasks.stream import stream_folder
 from convergent.training.config import TrainConfig
-from convergent.training.problem import TEST, Problem, node_errors, summary
+from convergent.training.problem import TEST, Measures, Problem, Stored, node_errors, summary
 from convergent.training.run import MODEL, load_model
 
 AT_ONCE = 32  # graphs
@@ -127,16 +127,20 @@ class Tally:
 
 def evaluate(trained: Trained, problem: Problem, batches: Iterable[GraphBatch]) -> dict[str, Any]:
     """Measures over all graphs, mean and standard deviation, and how the solves went."""
+    return _tallied(trained, problem.measure, batches)
+
+
+def _tallied(trained: Trained, measure: Callable[[Tensor, GraphBatch], Measures], batches: Iterable[GraphBatch]) -> dict[str, Any]:
     tally = Tally()
     for batch in batches:
         prediction, certificate = trained(batch)
-        tally.add(problem.measure(prediction, batch), batch, certificate)
+        tally.add(measure(prediction, batch), batch, certificate)
     return tally.to_json()
 
 
 def unseen(problem: Problem, graphs: int) -> Iterator[GraphBatch]:
     """New graphs where the task makes them; those that were held out where it reads them."""
-    if problem.renew == 1:
+    if isinstance(problem, Stored):
         yield from (GraphBatch.join(part) for part in _pieces(problem.held_out(0).split()))
         return
     for number, first in enumerate(range(0, graphs, AT_ONCE)):
@@ -151,12 +155,13 @@ def _pieces(parts: list[GraphBatch]) -> Iterator[list[GraphBatch]]:
 def evaluate_folder(trained: Trained, path: Path | str) -> dict[str, Any]:
     """The same for solved networks in a folder, some at a time."""
     schema = schema_of(trained)
-    tally = Tally()
-    for block in stream_folder(path, schema):
-        expect(block.batch.y.shape[1] > 0, str(path), f"the answers in columns {', '.join(schema.targets)} of nodes", "none")
-        prediction, certificate = trained(block.batch)
-        tally.add(node_errors(prediction, block.batch), block.batch, certificate)
-    return tally.to_json()
+
+    def solved() -> Iterator[GraphBatch]:
+        for block in stream_folder(path, schema):
+            expect(block.batch.y.shape[1] > 0, str(path), f"the answers in columns {', '.join(schema.targets)} of nodes", "none")
+            yield block.batch
+
+    return _tallied(trained, node_errors, solved())
 
 
 def schema_of(trained: Trained) -> Schema:

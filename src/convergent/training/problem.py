@@ -126,7 +126,10 @@ class Generated(Problem):
     """Graphs are made as they are needed, by seed."""
 
     renew = 32
-    sampler: Sampler
+
+    def __init__(self, config: TrainConfig):
+        super().__init__(config)
+        self.sampler: Sampler = self.settings()
 
     def batch(self, stream: int, number: int, graphs: int) -> GraphBatch:
         return self.sampler.sample(graphs, np.random.default_rng([self.config.seed, stream, number]))
@@ -134,10 +137,6 @@ class Generated(Problem):
 
 class ValueIterationProblem(Generated):
     task, settings_kind = VALUE_ITERATION, value_iteration.ValueIteration
-
-    def __init__(self, config: TrainConfig):
-        super().__init__(config)
-        self.sampler = self.settings()
 
     def build(self) -> GraphModel:
         return self.named().build(**self.config.model_settings)
@@ -153,10 +152,6 @@ class ValueIterationProblem(Generated):
 
 class PoreProblem(Generated):
     task, settings_kind = PORES, pore_network.PoreNetworks
-
-    def __init__(self, config: TrainConfig):
-        super().__init__(config)
-        self.sampler = self.settings()
 
     def build(self) -> GraphModel:
         sizes = [pore_network.NODE_FEATURES.index(name) for name in ("volume", "diameter")]
@@ -231,14 +226,12 @@ class FolderProblem(Stored):
         self.validation = [folder.graphs[index] for index in order[:out]] or self.training
 
     def build(self) -> GraphModel:
-        known = {name for columns in (self.schema.nodes, self.schema.edges) for name in _plain(columns)}
+        numbers = [_plain(columns) for columns in (self.schema.nodes, self.schema.edges)]
+        known = sorted({name for places in numbers for name in places})
         for name in self.given.logs:
-            expect(name in known, "logs", f"columns of numbers, of {', '.join(sorted(known))}", repr(name))
-        logs = [[place for name, place in _plain(columns).items() if name in self.given.logs] for columns in self._features()]
+            expect(name in known, "logs", f"columns of numbers, of {', '.join(known)}", repr(name))
+        logs = [[place for name, place in places.items() if name in self.given.logs] for places in numbers]
         return self.scaled(GraphBatch.join(self.training), *logs)
-
-    def _features(self) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
-        return self.schema.nodes, self.schema.edges
 
     def measure(self, prediction: Tensor, batch: GraphBatch) -> Measures:
         return node_errors(prediction, batch)
