@@ -355,8 +355,6 @@ def deflated(
     coarse = 1 - segment_dot(sums, ones, segments) / sizes
     last = torch.full_like(goal, torch.inf)
     shifting = torch.ones_like(goal, dtype=torch.bool)
-    single = len(goal) == 1
-    batch = None if single else torch.repeat_interleave(torch.arange(len(goal), device=bias.device), segments.diff())
 
     def step(x: Tensor, state: _Lanes) -> Tensor:
         nonlocal last, shifting
@@ -367,7 +365,7 @@ def deflated(
         last = length
         # the last step of a lane is a plain one: its residual is known to be at most contraction * length
         shift = torch.where(shifting & ~done, segment_dot(r, ones, segments) / sizes / coarse, 0.0).to(x.dtype)
-        return x + r + (shift if batch is None else shift[batch]) * sums
+        return x + r + state.spread(shift) * sums
 
     return _iterate(step, torch.zeros_like(bias), segments, contraction, goal, limit)
 
@@ -382,10 +380,16 @@ def _sorted(rows: Rows, weight: Tensor) -> tuple[Rows, Tensor]:
 class _Lanes:
     """Which graphs go on; all of it on the device."""
 
-    def __init__(self, contraction: Tensor, goal: Tensor, dtype: torch.dtype):
+    def __init__(self, contraction: Tensor, goal: Tensor, segments: Tensor, dtype: torch.dtype):
         self.contraction, self.goal, self.epsilon = contraction, goal, torch.finfo(dtype).eps
-        self.live = torch.isfinite(goal).any(1)
+        graphs = torch.arange(len(goal), device=goal.device)
+        self.batch = torch.repeat_interleave(graphs, segments.diff()) if len(goal) > 1 else None
+        self.live = self.moving = torch.isfinite(goal).any(1)
         self.steps = torch.zeros(len(goal), dtype=torch.long, device=goal.device)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Per graph [G, ...] -> per node, or as it is, which broadcasts, for a single graph."""
+        return values if self.batch is None else values[self.batch]
 
     def close(self, length: Tensor, floor: Tensor) -> Tensor:
         """After a step of this length: count it, and see which graphs were at their last one."""
@@ -399,12 +403,10 @@ LOOK = 8  # steps between two looks at the device: launches run ahead, and a ste
 
 
 def _iterate(step, x: Tensor, segments: Tensor, contraction: Tensor, goal: Tensor, limit: int) -> tuple[Tensor, Tensor]:
-    lanes = _Lanes(contraction, goal, x.dtype)
-    batch = torch.repeat_interleave(torch.arange(len(goal), device=x.device), segments.diff()) if len(goal) > 1 else None
+    lanes = _Lanes(contraction, goal, segments, x.dtype)
     for taken in range(limit):
         if taken % LOOK == 0 and not bool(lanes.live.any()):
             break
         moved = step(x, lanes)
-        moving = lanes.moving if batch is None else lanes.moving[batch]
-        x = torch.where(moving.unsqueeze(1), moved, x)
+        x = torch.where(lanes.spread(lanes.moving).unsqueeze(1), moved, x)
     return x, lanes.steps
