@@ -38,7 +38,10 @@ def machine() -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str | None:
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:  # no git
+        return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 

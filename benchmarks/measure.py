@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 OURS = "convergent"
 
 
@@ -50,6 +52,22 @@ def clocked(candidate: Candidate, loops: int = 1) -> tuple[float, Any]:
     for _ in range(loops):
         result = candidate.run(prepared)
     return (time.perf_counter() - start) / (candidate.count * loops), result
+
+
+def at_rest(candidate: Candidate, device: str | torch.device) -> Candidate:
+    """The same, from a device at rest to a device at rest. A call on the CPU is over when it returns, and stays as it is."""
+    if torch.device(device).type != "cuda":
+        return candidate
+
+    def then_rest(work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            result = work(*arguments)
+            torch.cuda.synchronize(device)
+            return result
+
+        return run
+
+    return Candidate(then_rest(candidate.run), candidate.prepare and then_rest(candidate.prepare), candidate.count)
 
 
 def interleave(candidates: dict[str, Candidate], rounds: int, budget: float, ours: str = OURS) -> dict[str, Timing]:

@@ -16,6 +16,8 @@ class Options:
     keep: Callable[[Any], Any] = lambda _: (
         None
     )  # called with a report after each of its cases, so that an interrupt loses one at most
+    device: str = "cpu"  # or cuda
+    parts: tuple[str, ...] = ()  # of a benchmark that has parts; none: all of them
 
     def budget(self, seconds: float) -> float:
         """Seconds after which a slow peer is not repeated."""

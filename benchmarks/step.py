@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import w1
-from benchmarks.measure import OURS, Candidate, Timing, interleave
+from benchmarks.measure import OURS, Candidate, Timing, at_rest, interleave
 from benchmarks.options import Options
 from benchmarks.peers import layers, missing
 from benchmarks.report import Case, Report, Target
@@ -114,14 +114,15 @@ def run(options: Options) -> Report:
     return report
 
 
-def begin(config: TrainConfig, warm: int) -> Lesson:
+def begin(config: TrainConfig, warm: int, device: str = "cpu") -> Lesson:
     """The network of a run after some steps on its first batch."""
     problem = Problem.of(config)
     torch.manual_seed(config.seed)
-    model = problem.build()
+    model = problem.build().to(device)
     start = time.perf_counter()
     batch = problem.batch(TRAINING, 0, config.graphs)
     seconds = time.perf_counter() - start
+    batch = batch.to(device)
     lesson = Lesson(problem, Learner(model, torch.optim.Adam(model.parameters(), lr=config.rate)), batch, seconds)
     for _ in range(warm):
         take_step(lesson.learner, lesson)
@@ -243,7 +244,7 @@ def candidate(lesson: Lesson, layer: layers.Layer | None, steps: int) -> Candida
         for _ in range(steps):
             take_step(learner, lesson, layer)
 
-    return Candidate(take, prepare=lesson.fresh, count=steps)
+    return at_rest(Candidate(take, prepare=lesson.fresh, count=steps), lesson.batch.x.device)
 
 
 def forward_method(lesson: Lesson) -> dict[str, Any]:

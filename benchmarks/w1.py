@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.calibrate import calibrate
-from benchmarks.measure import OURS, Candidate, interleave
+from benchmarks.measure import OURS, Candidate, at_rest, interleave
 from benchmarks.memory import METHOD, peak_in_subprocess
 from benchmarks.options import Options
 from benchmarks.peers import layers, missing
@@ -58,7 +58,7 @@ def run(options: Options) -> Report:
 
 
 def compare(name: str, work: Workload, tol: float, rounds: int, budget: float) -> Case:
-    cotangent = torch.randn(work.bias.shape, generator=torch.Generator().manual_seed(1))
+    cotangent = cotangent_of(work)
     reference = forward_backward(layers.linalg_layer(work), work, cotangent, torch.float64)
     case = Case(name, {**work.settings(), "tol": tol})
     contestants = {
@@ -88,17 +88,18 @@ def compare(name: str, work: Workload, tol: float, rounds: int, budget: float) -
     return case
 
 
+def cotangent_of(work: Workload) -> Tensor:
+    return torch.randn(work.bias.shape, generator=torch.Generator().manual_seed(1)).to(work.bias.device)
+
+
 def candidate(layer: layers.Layer, work: Workload, cotangent: Tensor) -> Candidate:
-    return Candidate(lambda _: forward_backward(layer, work, cotangent))
+    return at_rest(Candidate(lambda _: forward_backward(layer, work, cotangent)), work.bias.device)
 
 
 def forward_backward(layer: layers.Layer, work: Workload, cotangent: Tensor, dtype: torch.dtype = torch.float32) -> Pass:
     weight, bias = (part.detach().to(dtype).requires_grad_() for part in (work.weight, work.bias))
     value = layer(weight, bias)
-    (value * cotangent.to(dtype)).sum().backward()
-    assert weight.grad is not None
-    assert bias.grad is not None
-    return Pass(value.detach(), weight.grad, bias.grad)
+    return Pass(value.detach(), *torch.autograd.grad(value, (weight, bias), cotangent.to(dtype)))
 
 
 def errors(answer: Pass, reference: Pass) -> dict[str, float]:

@@ -51,6 +51,17 @@ class Workload:
     def one_head(self) -> Workload:
         return replace(self, weight=self.weight[:, :1].contiguous(), bias=self.bias[:, :1].contiguous())
 
+    def to(self, device: str) -> Workload:
+        batch = None if self.batch is None else self.batch.to(device)
+        edge_index, weight, bias = (part.to(device) for part in (self.edge_index, self.weight, self.bias))
+        return replace(self, edge_index=edge_index, batch=batch, weight=weight, bias=bias)
+
+    def with_gamma(self, gamma: float) -> Workload:
+        """Rows that sum to another number, on the same graph, with what is kept of it."""
+        made = replace(self, weight=self.weight * (gamma / self.gamma), gamma=gamma)
+        vars(made)["graph"] = self.graph
+        return made
+
     def settings(self) -> dict[str, Any]:
         sizes = {"nodes": self.num_nodes, "edges": self.num_edges, "graphs": self.graph.num_graphs, "heads": self.heads}
         return {"kind": self.kind, **sizes, "gamma": self.gamma, "dtype": "float32"}
@@ -73,10 +84,11 @@ def grid(side: int, heads: int, gamma: float, seed: int, scale: float = 1.0) -> 
     return _weighted("grid", edge_index, side * side, None, heads, gamma, generator, scale)
 
 
-def decision_processes(graphs: int, heads: int, gamma: float, seed: int) -> Workload:
+def decision_processes(graphs: int, heads: int, gamma: float, seed: int, sizes: tuple[int, int] = (20, 50)) -> Workload:
     """The paper's training batch: graphs of 20 to 50 states, all states of one with 5 to 10 distinct successors."""
     generator = torch.Generator().manual_seed(seed)
-    states = torch.randint(20, 51, (graphs,), generator=generator).tolist()
+    smallest, largest = sizes
+    states = torch.randint(smallest, largest + 1, (graphs,), generator=generator).tolist()
     actions = torch.randint(5, 11, (graphs,), generator=generator).tolist()
     parts, first = [], 0
     for size, degree in zip(states, actions, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import near_one, step, w1
+from benchmarks import cuda, near_one, step, w1
 from benchmarks.calibrate import calibrate
-from benchmarks.measure import OURS, Candidate, Timing, interleave
-from benchmarks.peers import layers, missing, products
+from benchmarks.cuda import growth, iteration, large, layer, methods, problem
+from benchmarks.measure import OURS, Candidate, Timing, at_rest, interleave
+from benchmarks.options import Options
+from benchmarks.peers import BROUGHT, layers, missing, products
 from benchmarks.peers.systems import PEERS, System
-from benchmarks.report import Case, Target
+from benchmarks.report import Case, Report, Target
 from benchmarks.workloads import Workload, decision_processes, grid, random
 
 from convergent import Auto
@@ -114,6 +117,126 @@ def test_every_repeat_of_a_step_starts_from_the_same_weights() -> None:
     torch.testing.assert_close(step.take_step(second, lesson), loss)
 
 
+# --- the benchmark of CUDA devices, small and on the CPU ---
+
+
+@pytest.fixture(scope="module")
+def on_the_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("cuda")
+    kept: list[int] = []
+
+    def keep(report: Report) -> None:
+        kept.append(len(report.cases))
+        report.write(folder)
+
+    report = cuda.run(Options(quick=True, threads=1, keep=keep))
+    assert {*range(1, len(report.cases) + 1)} == set(kept)  # after every case
+    return json.loads((folder / "cuda.json").read_text())
+
+
+CASES = {"iteration": 8, "W1": 1, "large": 1, "growth": 3, "methods": 8}  # by the first word of their names
+
+
+def cases_of(report: dict[str, Any], part: str) -> list[dict[str, Any]]:
+    return [case for case in report["cases"] if case["name"].split(",")[0] == part]
+
+
+def test_every_part_brings_its_cases(on_the_cpu: dict[str, Any]) -> None:
+    assert on_the_cpu["settings"]["parts"] == list(cuda.PARTS)
+    assert "failed" not in on_the_cpu["settings"]
+    assert {part: len(cases_of(on_the_cpu, part)) for part in CASES} == CASES
+    for case in on_the_cpu["cases"]:
+        numbers = [second for timing in case["timings"].values() for second in timing["seconds"]]
+        numbers += [error for errors in case["errors"].values() for error in errors.values()]
+        numbers += [value for value in case["measured"].values() if isinstance(value, float)]
+        assert case["ours"] in case["timings"]
+        assert all(math.isfinite(number) for number in numbers), case["name"]
+
+
+def test_every_part_has_its_targets(on_the_cpu: dict[str, Any]) -> None:
+    names = [target["name"] for target in on_the_cpu["targets"]]
+    assert len(names) == len(set(names))
+    for kind in problem.KINDS:
+        for heads in iteration.HEADS:
+            start = f"iteration, {kind}, {heads} heads: "
+            wanted = {"fraction of the copy", "index_add"} | ({"cuSPARSE over the product"} if heads <= 4 else set())
+            assert {name.removeprefix(start) for name in names if name.startswith(start)} == wanted
+    for start in ("W1", "W1, in a CUDA graph"):
+        assert {f"{start}: {w1.DENSE.split()[0]}", f"{start}: {layer.FASTEST}"} <= set(names)
+    assert {"growth, slope, solve", "growth, slope, iteration", methods.WORST} <= set(names)
+    assert sum(name.startswith("large") for name in names) == 2
+
+
+def test_what_needs_a_device_says_so(on_the_cpu: dict[str, Any]) -> None:
+    four = cases_of(on_the_cpu, "iteration")[1]
+    assert four["settings"]["heads"] == 4
+    skipped = {iteration.SPARSE: four, iteration.HALVED: four, layer.REPLAYED: cases_of(on_the_cpu, "W1")[0]}
+    for name, case in skipped.items():
+        assert name not in case["timings"]
+        assert "CUDA" in case["details"][name]["skipped"]
+    assert cases_of(on_the_cpu, "large")[0]["measured"][f"{large.BOTH}: memory"] is None
+
+
+def test_answers_on_the_device_are_right(on_the_cpu: dict[str, Any]) -> None:
+    for case in cases_of(on_the_cpu, "iteration"):
+        assert max(error["value"] for error in case["errors"].values()) < 1e-6
+        assert ("gather_bytes" in case["measured"]) == (case["settings"]["kind"] == "random")
+    (whole,) = cases_of(on_the_cpu, "large")
+    assert max(whole["errors"][large.BOTH].values()) <= large.TOL
+    for case in cases_of(on_the_cpu, "growth"):
+        assert max(case["errors"][growth.SOLVE].values()) <= growth.TOL
+    for case in cases_of(on_the_cpu, "methods"):
+        assert case["details"][methods.AUTO]["reached"]
+        assert case["measured"]["fastest"] in case["timings"]
+        assert case["measured"]["auto_over_fastest"] >= 1
+
+
+def test_only_the_parts_that_were_asked_for() -> None:
+    report = cuda.run(Options(quick=True, parts=("growth",)))
+    assert report.settings["parts"] == ["growth"]
+    assert {case.name.split(",")[0] for case in report.cases} == {"growth"}
+
+
+def test_a_part_that_fails_does_not_take_the_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    kept: list[Report] = []
+    monkeypatch.setattr(large, "run", break_down)
+    with pytest.raises(ExceptionGroup) as raised:
+        cuda.run(Options(quick=True, parts=("large", "growth"), keep=kept.append))
+    assert [str(failure) for failure in raised.value.exceptions] == ["out of memory"]
+    assert kept[-1].settings["failed"] == {"large": "RuntimeError: out of memory"}
+    assert len(kept[-1].cases) == CASES["growth"]
+
+
+@pytest.mark.parametrize("kind", problem.KINDS)
+def test_regular_problems(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problem, "CHUNK", 1000)  # several chunks
+    made = problem.weighted(kind, problem.structure(kind, 600, 0, "cpu"), 3, 0)
+    sums = torch.zeros_like(made.bias).index_add_(0, made.row, made.weight)
+    torch.testing.assert_close(sums, torch.full_like(sums, problem.GAMMA))
+    assert (made.row - made.column).abs().max() <= (599 if kind == "random" else problem.NEAR)
+    assert len(list(made.chunks())) > 1
+    x, cotangent = (torch.randn(made.bias.shape, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    y, largest_step = iteration.index_add_iteration(made, x)
+    assert made.away(x, y) < 1e-6
+    assert made.away(x, y + 0.5) == pytest.approx(0.5, abs=1e-6)
+    torch.testing.assert_close(largest_step, (y - x).abs().amax(0))
+    scene = large.Scene(made, made.graph())
+    scene.cotangent = cotangent
+    solution, (to_weight, to_bias) = scene.both()
+    found = large.check(scene, solution, to_weight, to_bias)
+    assert max(found.values()) <= large.TOL
+    assert large.check(scene, solution, to_weight, to_bias + 1)["adjoint_residual"] > 0.1
+    assert large.check(scene, solution, to_weight + 1, to_bias)["weight_gradient"] > 0.01
+
+
+def test_sources_of_peers_can_be_brought_along() -> None:
+    assert BROUGHT.relative_to(ROOT) == Path(".cache/peers")
+    assert (str(BROUGHT) in sys.path) == BROUGHT.is_dir()
+
+
 # --- every peer against float64 ---
 
 
@@ -195,6 +318,25 @@ def test_interleave_runs_ours_before_every_peer() -> None:
     timings = interleave(note, rounds=2, budget=100.0)
     assert calls[3:] == ["convergent", "a", "convergent", "b"] * 2
     assert [len(timing.seconds) for timing in timings.values()] == [4, 2, 2]
+
+
+def test_a_device_is_at_rest_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: calls.append("rest"))
+    noted = Candidate(lambda prepared: calls.append(prepared), prepare=lambda: "run", count=3)
+    assert at_rest(noted, "cpu") is noted
+    resting = at_rest(noted, "cuda")
+    assert resting.count == 3
+    assert resting.prepare is not None
+    resting.run(resting.prepare())
+    assert calls == ["rest", "run", "rest"]
+
+
+def test_another_gamma_on_the_same_graph(small: Workload) -> None:
+    other = small.with_gamma(0.9)
+    assert other.graph is small.graph
+    sums = torch.zeros_like(other.bias).index_add_(0, other.row, other.weight)
+    torch.testing.assert_close(sums, torch.full_like(sums, 0.9))
 
 
 def test_calibrate_finds_a_tolerance_that_is_just_good_enough() -> None:

@@ -92,6 +92,43 @@ def test_moves_between_devices() -> None:
     assert graph.to("meta").device.type == "meta"
 
 
+def test_a_copy_keeps_numbers_and_no_tensors() -> None:
+    graph = random_batch([3, 4], 3, 1)
+    graph.cached("max_degree", lambda: 7)
+    graph.cached("made of tensors", lambda: graph.row + 1)
+    graph.transpose().cached("max_degree", lambda: 9)
+    copy = graph.mapped(torch.clone)
+    assert (copy.cache, copy.transpose().cache) == ({"max_degree": 7}, {"max_degree": 9})
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(copy.tensors(), graph.tensors(), strict=True))
+
+
+def test_a_structure_is_overwritten_in_place() -> None:
+    graph, other = random_batch([3, 4], 3, 1).mapped(torch.clone), random_batch([2, 5], 3, 2)
+    assert graph.num_edges == other.num_edges
+    graph.cache |= {"max_degree": 100, "layout": object()}
+    row, turned = graph.row, graph.transpose()
+    graph.overwrite(other)
+    assert graph.row is row
+    assert graph.transpose() is turned
+    assert graph.cache == {"max_degree": 100}
+    weight = torch.randn(graph.num_edges, dtype=torch.float64)
+    torch.testing.assert_close(dense(graph, weight), dense(other, weight))
+    torch.testing.assert_close(dense(turned, weight), dense(other, weight).T)
+    assert graph.segments.tolist() == other.segments.tolist()
+
+
+def test_only_a_structure_of_the_same_kind_takes_its_place() -> None:
+    graph = Graph(torch.tensor([[1, 0], [0, 1]]), 2)
+    for other in (
+        Graph(torch.tensor([[1, 0, 0], [0, 1, 1]]), 2),
+        Graph(torch.tensor([[1, 0], [0, 1]]), 3),
+        Graph(torch.tensor([[1, 0], [0, 1]]), 2, batch=torch.tensor([0, 0])).subset(torch.tensor([True])).graph.transpose(),
+        Graph(torch.tensor([[0, 1], [1, 0]]), 2),  # sorted by row: it has no order
+    ):
+        with pytest.raises(InputError, match="other: expected"):
+            graph.overwrite(other)
+
+
 TWO = torch.tensor([[0, 1], [1, 0]])
 
 

@@ -122,14 +122,14 @@ def linalg_layer(work: Workload) -> Layer:
     """``torch.linalg.solve`` of all graphs and heads at once, padded to the largest; also the float64 reference."""
     segments = work.graph.segments.long()
     batch = work.graph.batch
-    slot = torch.arange(work.num_nodes) - segments[batch]  # place of a node in its graph
+    slot = torch.arange(work.num_nodes, device=batch.device) - segments[batch]  # place of a node in its graph
     graphs, largest = work.graph.num_graphs, work.graph.largest
     place = (batch[work.row], slot[work.row], slot[work.column])
 
     def layer(weight: Tensor, bias: Tensor) -> Tensor:
         matrix = weight.new_zeros(graphs, largest, largest, work.heads).index_put(place, weight, accumulate=True)
         right = bias.new_zeros(graphs, largest, work.heads).index_put((batch, slot), bias)
-        identity = torch.eye(largest, dtype=weight.dtype)
+        identity = torch.eye(largest, dtype=weight.dtype, device=weight.device)
         x = torch.linalg.solve(identity - matrix.permute(0, 3, 1, 2), right.transpose(1, 2).unsqueeze(-1))
         return x.squeeze(-1).transpose(1, 2)[batch, slot]
 

@@ -120,6 +120,10 @@ class Graph:
 
         return self.cached("small", find)
 
+    @property
+    def any_small(self) -> bool:
+        return self.cached("any_small", lambda: self.small is None or bool(self.small.any()))
+
     def cached(self, name: str, make: Callable[[], Any]) -> Any:
         """What others derive from the structure alone, such as a multigrid hierarchy, made once."""
         if name not in self.cache:
@@ -183,6 +187,23 @@ class Graph:
         graph._transpose._transpose = graph
         return graph
 
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Graph:
+        """The same structure and its transpose with every tensor changed, as by a move to another device."""
+        graph = Graph.from_tensors([change(tensor) for tensor in self.tensors()], self.flow)
+        for copy, original in ((graph, self), (graph.transpose(), self.transpose())):
+            copy.cache = _numbers(original.cache)
+        return graph
+
+    def overwrite(self, other: Graph) -> None:
+        """Take over a structure of the same sizes in place, so that whatever holds on to these tensors reads the new one.
+
+        Numbers in the cache stay as they are: whoever overwrites a structure sees to it that they are bounds that still hold.
+        """
+        expect(other.flow == self.flow, "other", f"a graph with flow {self.flow!r}", repr(other.flow))
+        overwrite(self.tensors(), other.tensors())  # an order that only one of them has shows in the shapes
+        for graph in (self, self.transpose()):
+            graph.cache = _numbers(graph.cache)
+
     def __repr__(self) -> str:
         sizes = f"num_nodes={self.num_nodes}, num_edges={self.num_edges}, num_graphs={self.num_graphs}"
         return f"Graph({sizes}, flow={self.flow!r})"
@@ -191,6 +212,18 @@ class Graph:
 def traced(tensor: Tensor) -> bool:
     """Whether a compiler is looking on, so that native code must hide in an operator."""
     return torch.compiler.is_compiling() or type(tensor) not in (Tensor, torch.nn.Parameter)
+
+
+def overwrite(mine: list[Tensor], theirs: list[Tensor]) -> None:
+    """Copy tensors into others of the same shapes; from pinned memory to a GPU nobody waits."""
+    kinds = [[(list(tensor.shape), tensor.dtype) for tensor in tensors] for tensors in (mine, theirs)]
+    expect(kinds[0] == kinds[1], "other", f"tensors like {kinds[0]}", kinds[1])
+    torch._foreach_copy_(mine, theirs, non_blocking=True)
+
+
+def _numbers(cache: dict[str, Any]) -> dict[str, Any]:
+    """What a cache knows without holding a tensor, or anything made of one."""
+    return {name: value for name, value in cache.items() if value is None or isinstance(value, int)}
 
 
 def _checked_edges(edge_index: Tensor, num_nodes: int | None) -> Tensor:

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from convergent.graph import Graph, traced
 from convergent.maps import FixedPointMap
-from convergent.operations import applying
 from convergent.solvers import Picard, Solution, Solver, decoded, run
 
 
@@ -135,7 +135,13 @@ def fixed_point(
     if traced(parameters[0]):
         call = (fixed.graph.tensors(), *problem.texts(), contraction, list(parameters), x0)
         return Solution(*torch.ops.convergent.fixed_point(*call))
-    return Solution(*_apply_fixed_point(problem, x0, contraction, *parameters))
+    inputs = (problem, x0, contraction, *parameters)
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return Solution(*_FixedPoint.apply(*inputs))
+    if not torch.is_grad_enabled():  # nobody will ask for a derivative, as within most backward passes
+        return Solution(*_FixedPoint.forward(*inputs))
+    certificate: list[Tensor] = []
+    return Solution(_Value.apply(certificate, *inputs), *certificate)
 
 
 class _FixedPoint(torch.autograd.Function):
@@ -169,7 +175,23 @@ class _FixedPoint(torch.autograd.Function):
         return (tangent.to(value.dtype), *(None,) * 5)
 
 
-_apply_fixed_point = applying(_FixedPoint)
+class _Value(torch.autograd.Function):
+    """The same in reverse mode alone, and of the value alone: every output that torch has to know of costs it some time."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, certificate: list[Tensor], problem: _Problem, x0: Tensor | None, contraction: Tensor, *parameters: Tensor
+    ) -> Tensor:
+        value, *others = problem.run(x0, contraction, parameters)
+        certificate.extend(others)
+        ctx.problem = problem
+        ctx.save_for_backward(value, contraction, *parameters)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        value, contraction, *parameters = ctx.saved_tensors
+        return None, None, None, None, *ctx.problem.gradients(value, contraction, parameters, grads[0])
 
 
 # The same as an operator of torch, for torch.compile.

@@ -34,19 +34,18 @@ def softmax(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5) -> Tensor
 def row_softmax(graph: Graph, logits: Tensor) -> Tensor:
     """A softmax over the edges of every node, [E, H]; rows sum to one, so that this alone does not contract."""
     _check(graph, logits)
-    row = graph.row.long()
     top = logits.new_full((graph.num_nodes, logits.shape[1]), -torch.inf)
-    top = top.scatter_reduce(0, row.unsqueeze(1).expand_as(logits), logits.detach(), "amax")
-    odds = torch.exp(logits - top.index_select(0, row))
+    top = top.scatter_reduce(0, graph.row.long().unsqueeze(1).expand_as(logits), logits.detach(), "amax")
+    odds = torch.exp(logits - top.index_select(0, graph.row))
     # index_select: the gradient of indexing with [row] is added up by threads in any order
-    return odds / sum_edges(graph, odds).index_select(0, row)
+    return odds / sum_edges(graph, odds).index_select(0, graph.row)
 
 
 def _share(graph: Graph, logits: Tensor, gamma: float | Tensor) -> Tensor:
     """gamma / d(i) of the row of every edge."""
     _check(graph, logits)
-    share = graph.out_degree.to(logits.dtype)[graph.row].reciprocal().unsqueeze(1)
-    return share * _per_edge(graph, gamma, logits)
+    share = graph.out_degree.to(logits.dtype).reciprocal().index_select(0, graph.row)
+    return share.unsqueeze(1) * _per_edge(graph, gamma, logits)
 
 
 def _per_edge(graph: Graph, gamma: float | Tensor, logits: Tensor) -> Tensor | float:

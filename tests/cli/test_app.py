@@ -74,7 +74,7 @@ def networks(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["", "demo", "train", "evaluate", "predict", "models", "tasks", "data"])
+@pytest.mark.parametrize("command", ["", "demo", "train", "evaluate", "predict", "models", "tasks", "data", "bench"])
 def test_help(command) -> None:
     code, said, complained = convergent(*([command] if command else []), "--help")
     assert (code, complained) == (0, "")
@@ -284,5 +284,5 @@ def test_two_processes_agree_with_one(tmp_path) -> None:
 
 def test_every_command_is_here() -> None:
     assert {command.callback.__name__ for command in app.registered_commands} == {
-        "demo", "train", "evaluate", "predict", "models", "tasks", "data",
+        "demo", "train", "evaluate", "predict", "models", "tasks", "data", "bench",
     }  # fmt: skip

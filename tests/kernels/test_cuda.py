@@ -5,8 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 
-from convergent import GMRES, Anderson, Auto, BiCGStab, Direct, Graph, LinearMap, Multigrid, Picard, solve, weights
+from convergent import (
+    GMRES,
+    Anderson,
+    Auto,
+    BiCGStab,
+    ContractionError,
+    Direct,
+    Graph,
+    InputError,
+    LinearMap,
+    Multigrid,
+    Picard,
+    solve,
+    weights,
+)
 from convergent.kernels import reference, using
+from convergent.kernels.activations import ACTIVATIONS
 from convergent.kernels.reference import Accuracy, Rows
 from convergent.nn import ConvergentGraphSolver
 from operators import Problem, make
@@ -250,13 +265,128 @@ def test_a_model_on_the_device(cuda) -> None:
         torch.testing.assert_close(mine.grad.cpu(), other, rtol=2e-3, atol=1e-4)
 
 
-def test_bad_input_is_named(cuda) -> None:
-    from convergent import ContractionError, InputError
-
+def test_bad_input_is_named_when_it_is_solved(cuda) -> None:
     graph = Graph(torch.tensor([[0, 1], [1, 0]]), 2).to("cuda")
-    with pytest.raises(ContractionError, match="graph 0, head 0"):
-        LinearMap(graph, torch.full((2, 1), 1.5, device="cuda"), torch.zeros(2, 1, device="cuda"))
-    with pytest.raises(InputError, match="bias: expected finite numbers"):
-        LinearMap(graph, torch.full((2, 1), 0.5, device="cuda"), torch.full((2, 1), torch.nan, device="cuda"))
+    good, zeros = torch.full((2, 1), 0.5, device="cuda"), torch.zeros(2, 1, device="cuda")
+    for solver in (Auto(), Picard(), BiCGStab()):
+        with pytest.raises(ContractionError, match="graph 0, head 0"):
+            solve(LinearMap(graph, 3 * good, zeros), solver)
+        with pytest.raises(InputError, match="weight: expected finite numbers, but got NaN"):
+            solve(LinearMap(graph, good * torch.nan, zeros), solver)
+        with pytest.raises(InputError, match="bias: expected finite numbers"):
+            solve(LinearMap(graph, good, zeros / 0), solver)
     with pytest.raises(InputError, match="bias: expected a tensor on cuda"):
-        LinearMap(graph, torch.full((2, 1), 0.5, device="cuda"), torch.zeros(2, 1))
+        LinearMap(graph, good, torch.zeros(2, 1))
+
+
+# --- steps on graphs of any size ---
+
+
+def stepped(kernels, p: Problem, name: str, norm: str, activation: str, goal: float, limit: int = 300):
+    start = (torch.zeros_like(p.bias), activation) if name == "picard" else ()
+    goals = p.table(goal)
+    goals[:1, :1] = torch.inf  # a lane that is done before the first step
+    call = (p.rows, p.segments, p.weight, p.bias, *start, norm, p.table(0.8 * (1 + 1e-12)), goals, limit)
+    return tuple(part.cpu() for part in getattr(kernels, name)(*call))
+
+
+@pytest.mark.parametrize("name", ["picard", "deflated"])
+@pytest.mark.parametrize("norm", ["max", "one"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("sizes", "heads"), [(SIZES, 3), ((6000,), 1), ((6000,), 4), ((400, 0, 9000), 17), ((700,), 64)])
+def test_steps(cuda, sizes, heads, dtype, norm, name) -> None:
+    p = make(sizes, heads, dtype, permuted=True, norm=norm)
+    goal = (1e-4 if norm == "max" else 1e-2) if dtype == torch.float32 else 1e-9  # a sum over nodes rounds as often
+    value, steps = stepped(cuda, p.to("cuda"), name, norm, "identity", goal)
+    truth, _ = stepped(reference, make_wide(p), "picard", norm, "identity", 1e-12)
+    error = reference.segment_reduce(value.double() - truth, p.segments, norm)[1 if len(sizes) > 1 else 0 :]
+    assert (error[:, 1:] <= 1.01 * goal / 0.2 + 1e-12).all()
+    assert (steps < 300).all()
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_steps_with_an_activation(cuda, activation, dtype) -> None:
+    p = make((9, 0, 700), 5, dtype)
+    p.weight /= 1.2  # of the activations whose slopes exceed one
+    value, steps = stepped(cuda, p.to("cuda"), "picard", "max", activation, 0.0, limit=40)
+    truth, expected = stepped(reference, make_wide(p), "picard", "max", activation, 0.0, limit=40)
+    torch.testing.assert_close(value.double(), truth, rtol=0, atol=1e-12 if dtype == torch.float64 else 1e-5)
+    assert (steps <= expected + 4).all()
+
+
+@pytest.mark.parametrize("name", ["picard", "deflated"])
+def test_steps_of_a_hub(cuda, name) -> None:
+    p = hub(5_000, 3)
+    p.weight = p.weight.abs() * 0.5 / float(reference.row_peaks(p.rows, p.segments, p.weight).max())
+    value, _ = stepped(cuda, p.to("cuda"), name, "max", "identity", 1e-5)
+    truth, _ = stepped(reference, make_wide(p), "picard", "max", "identity", 1e-12)
+    torch.testing.assert_close(value[:, 1:].double(), truth[:, 1:], rtol=0, atol=1e-4)
+
+
+def test_steps_stop_where_there_is_no_number(cuda) -> None:
+    p = make((3000, 2000), 3, torch.float32)
+    p.bias[10, 1] = torch.nan
+    _, steps = stepped(cuda, p.to("cuda"), "picard", "max", "identity", 1e-4, limit=100_000)
+    assert (steps < 200).all()
+
+
+# --- bfloat16 and CUDA graphs ---
+
+
+def test_weights_stay_in_bfloat16(cuda) -> None:
+    for sizes in ((30, 1, 200), (20_000,)):
+        there = random_map("cuda", sizes, 4, 0.9, torch.float32)
+        rounded = there.weight.detach().bfloat16().requires_grad_()
+        stored, widened = LinearMap(there.graph, rounded, there.bias), LinearMap(there.graph, rounded.detach().float(), there.bias)
+        assert stored.weight.dtype == torch.bfloat16
+        found, wanted = solve(stored, Auto(tol=1e-4)), solve(widened, Auto(tol=1e-4))
+        assert found.value.dtype == torch.float32
+        assert float((found.value - wanted.value).detach().abs().max()) <= float(found.error_bound.max() + wanted.error_bound.max())
+        gradient = torch.autograd.grad(found.value.sum(), rounded)[0]
+        assert gradient.dtype == torch.bfloat16
+        assert torch.isfinite(gradient).all()
+
+
+def captured(work):
+    """A CUDA graph of this work, and where it leaves its results."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = work()
+    return graph, results
+
+
+def test_a_solve_inside_a_cuda_graph(cuda) -> None:
+    there = random_map("cuda", (30, 1, 200), 8, 0.5, torch.float32)
+    weight, bias = there.weight.detach(), there.bias.detach()
+
+    def work():
+        given = [weight.detach().requires_grad_(), bias.detach().requires_grad_()]
+        solution = solve(LinearMap(there.graph, *given), Auto(tol=1e-5))
+        return solution, torch.autograd.grad(solution.value.square().sum(), given)
+
+    graph, (solution, gradients) = captured(work)
+    bias.normal_()
+    weight.mul_(0.7)
+    graph.replay()
+    expected, wanted = work()
+    assert solution.converged.all()
+    torch.testing.assert_close(solution.value, expected.value, rtol=0, atol=2e-5)
+    for mine, other in zip(gradients, wanted, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-3)
+    weight.mul_(10)  # no contraction any more: nobody can raise, but the status says so
+    graph.replay()
+    assert not solution.converged.all()
+    assert torch.isnan(gradients[1]).any()
+
+
+def test_what_cannot_be_captured_is_named(cuda) -> None:
+    there = random_map("cuda", (20_000,), 2, 0.5, torch.float32)
+    with pytest.raises(InputError, match="inside a CUDA graph"):
+        captured(lambda: solve(LinearMap(there.graph, there.weight.detach(), there.bias.detach())))
+    torch.cuda.synchronize()

@@ -13,6 +13,12 @@ def test_there_and_back() -> None:
     assert TrainConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
+def test_runs_from_before_there_was_capture_can_be_read() -> None:
+    config = TrainConfig(task="value-iteration", model="CGS(8)")
+    old = {name: value for name, value in config.to_json().items() if name != "capture"}
+    assert TrainConfig.from_json(old) == config
+
+
 @pytest.mark.parametrize("data", [[], {}, {"task": "x"}, {"task": "x", "model": "y", "colour": 3}])
 def test_other_things_are_refused(data) -> None:
     with pytest.raises(InputError, match="expected the settings of a training run"):
@@ -27,6 +33,7 @@ def test_other_things_are_refused(data) -> None:
         ({"rate": 0}, "rate"),
         ({"clip": -1}, "clip"),
         ({"patience": 0}, "patience"),
+        ({"capture": 1}, "capture"),
     ],
 )
 def test_bad_settings_are_named(change, message) -> None:

@@ -207,3 +207,28 @@ def data(
     from convergent.cli import work
 
     work.data(task, work.task_settings(settings, data, target, data_root), out, graphs, seed, form, as_json)
+
+
+@app.command(
+    epilog="Examples: [bold]convergent bench --quick[/]  |  [bold]convergent bench w1 growth --out results/bench[/]  |  "
+    "[bold]convergent bench --device cuda --parts iteration,layer[/]"
+)
+def bench(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Which benchmarks; by default all of the device.", show_default=False),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cpu, or cuda, which has a benchmark of its own; by default the one a benchmark is meant for."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, about a minute: to see that all of it runs.")] = False,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the JSON files go.")] = Path("results/bench"),
+    seed: Annotated[int, typer.Option(help="Of the random problems.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="Of torch, MKL and numba.")] = 2,
+    parts: Annotated[str | None, typer.Option(metavar="PART,...", help="Only these parts of the benchmark cuda.")] = None,
+) -> None:
+    """Measure every speed claim against its peers (in a checkout of the repository)."""
+    from convergent.cli.bench import run
+
+    run(names or [], device, quick, out, seed, threads, parts.split(",") if parts else [])

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from convergent.cli import work
+from convergent.cli.device import usable
 from convergent.errors import expect
 from convergent.report import Curve, DemoPage, Network, Points, SizeRow, number, write_demo_page
 from convergent.tasks.batch import GraphBatch
@@ -41,7 +42,7 @@ class Test:
 
 
 def run(out: Path, steps: int, seed: int, device: str) -> None:
-    accelerator = {"cpu": "cpu", "cuda": "gpu"}[work.usable(device)]
+    accelerator = {"cpu": "cpu", "cuda": "gpu"}[usable(device)]
     expect(not (out / PAGE).exists(), "--out", "a new folder", f"{out}, which holds a demonstration")
     config = TrainConfig(
         task=PORES,

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from convergent.cli.device import usable
 from convergent.errors import InputError, expect
 from convergent.tasks.folder import ENDINGS, write_folder
 from convergent.tasks.stream import count_nodes
@@ -74,14 +75,6 @@ def _value(text: str) -> Any:
 def task_settings(pairs: list[str] | None, data: Path | None, target: list[str] | None, data_root: Path | None) -> dict[str, Any]:
     named = {"path": data and str(data), "targets": target, "data_root": data_root and str(data_root)}
     return {**parse(pairs, "--set"), **{name: value for name, value in named.items() if value}}
-
-
-def usable(device: str) -> str:
-    import torch
-
-    expect(device in ("cpu", "cuda"), "--device", "cpu or cuda", repr(device))
-    expect(device == "cpu" or torch.cuda.is_available(), "--device", "cpu, as there is no CUDA device", repr(device))
-    return device
 
 
 # --- commands ---

@@ -21,7 +21,7 @@ from torch import Tensor
 from convergent.kernels import cpu_blocks, cpu_lu, cpu_rows, cpu_settle, cpu_sweeps
 from convergent.kernels.cpu_aggregate import aggregate, blend, combine, reach, relax, restrict
 from convergent.kernels.lanes import Lanes
-from convergent.kernels.reference import Accuracy, Rows, Settled
+from convergent.kernels.reference import UNMET, Accuracy, Rows, Settled
 
 __all__ = [
     "Rows",
@@ -48,6 +48,7 @@ __all__ = [
     "worst",
 ]
 
+STORES_BFLOAT16 = False
 SERIAL = 100_000  # values (edges times heads) below which waking other threads costs more than they save
 CACHE = 1 << 20  # bytes of a graph's block of heads up to which it is iterated in cache
 EPSILON = {dtype: torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64)}
@@ -205,14 +206,14 @@ def segment_dot(u: Tensor, v: Tensor, segments: Tensor) -> Tensor:
     return _reduce(_array(u), _array(v), segments, 2)
 
 
-def row_peaks(rows: Rows, segments: Tensor, weight: Tensor) -> Tensor:
+def row_peaks(rows: Rows, segments: Tensor, weight: Tensor, wider: float = 1.0) -> Tensor:
     begin, first_piece = cpu_rows.pieces_of(_array(segments))
     partial = np.zeros((len(begin) - 1, weight.shape[1]))
     if weight.numel():
         pointer, _, order, permuted = _structure(rows)
         args = (begin, pointer, order, permuted, _array(weight), partial)
         _run("row_peaks", cpu_rows, _streaming(weight.shape[1], torch.float64), weight.numel(), args)
-    return torch.from_numpy(cpu_rows.combine(partial, first_piece, 0))
+    return torch.from_numpy(cpu_rows.combine(partial, first_piece, 0)).mul_(wider)
 
 
 def defect(rows: Rows, weight: Tensor, bias: Tensor, x: Tensor, activation: str) -> Tensor:
@@ -312,8 +313,8 @@ def settle(
         numbers = (accuracy.rtol, accuracy.unit, half, EPSILON[bias.dtype], norm == "one", accuracy.limit)
         problem = (chosen, most_nodes, most_edges, *layout, *operator, contraction, factor, tol, *numbers)
         _run("settle", cpu_settle, _packing(heads, bias.dtype), weight.numel(), (*problem, value.numpy(), *table, steps))
-    residual, bound, met = (torch.from_numpy(part) for part in (table[0], table[1], table[2] > 0))
-    return Settled(value, residual, bound, met, torch.from_numpy(steps))
+    status = np.where(table[2] > 0, 0, UNMET).astype(np.int8)
+    return Settled(value, *(torch.from_numpy(part) for part in (table[0], table[1], status, steps)))
 
 
 class _Solve:

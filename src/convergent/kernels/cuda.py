@@ -5,14 +5,14 @@ What a launch needs to know of a structure (how long rows are, where segments ar
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from convergent.kernels import cuda_rows, cuda_settle
+from convergent.kernels import cuda_rows, cuda_settle, cuda_step
 from convergent.kernels.activations import ACTIVATIONS
 from convergent.kernels.reference import (
     Accuracy,
@@ -53,9 +53,13 @@ __all__ = [
     "worst",
 ]
 
+STORES_BFLOAT16 = True
 HEAVY = 1024  # positions of a row above which it is cut into chunks of so many
 PIECE = 4096  # rows of a segment that one program reduces
 TILE = 2048  # numbers in a tile
+LOOK = 8  # steps between two looks at the device
+MEASURE = 4  # plain steps between two measurements of the residual
+GROUP = 256  # pieces whose sums are added up by one program
 
 
 # --- what is known of a structure ---
@@ -65,82 +69,109 @@ class Plan(NamedTuple):
     """How the rows of a structure are cut up."""
 
     typical: int  # positions of a row, a power of two
-    heavy: Tensor | None  # [K] rows that are cut into chunks; None: there is none
-    chunk_pointer: Tensor | None  # [K + 1]
-    chunk_first: Tensor | None  # [chunks]
-    chunk_last: Tensor | None
+    heavy: Tensor | None = None  # [K] rows that are cut into chunks; None: there is none
+    chunk_pointer: Tensor | None = None  # [K + 1]
+    chunk_first: Tensor | None = None  # [chunks]
+    chunk_last: Tensor | None = None
 
 
-_plans = WeakTensorKeyDictionary()
-_pieces = WeakTensorKeyDictionary()
+class Pieces(NamedTuple):
+    """Segments cut into pieces that one program can take."""
+
+    first: Tensor  # [P]
+    last: Tensor
+    owner: Tensor  # [P] the segment of every piece
+    pointer: Tensor  # [G + 1] the pieces of every segment
+    most: int  # pieces of a segment
+
+
+_known = WeakTensorKeyDictionary()
+
+
+def _remembered(tensor: Tensor, name: Any, make: Callable[[], Any]) -> Any:
+    """What was once found out about a tensor of a structure, which never changes."""
+    facts = _known.get(tensor)
+    if facts is None:
+        facts = _known[tensor] = {}
+    if name not in facts:
+        facts[name] = make()
+    return facts[name]
 
 
 def plan_of(rows: Rows) -> Plan:
-    found = _plans.get(rows.pointer)
-    if found is None:
-        found = _plans[rows.pointer] = _plan(rows)
-    return found
+    return _remembered(rows.pointer, "plan", lambda: _plan(rows))
 
 
 def _plan(rows: Rows) -> Plan:
     pointer = rows.pointer.long()
     lengths = pointer.diff()
-    if not len(lengths) or not len(rows.column):
-        return Plan(1, None, None, None, None)
-    typical = triton.next_power_of_2(max(round(len(rows.column) / len(lengths)), 1))
+    if not len(lengths) or not rows.column.shape[0]:
+        return Plan(1)
+    typical = _power(max(round(rows.column.shape[0] / len(lengths)), 1))
     if int(lengths.max()) <= HEAVY:
-        return Plan(typical, None, None, None, None)
+        return Plan(typical)
     heavy = (lengths > HEAVY).nonzero().squeeze(1)
-    count = (lengths[heavy] + HEAVY - 1) // HEAVY
-    chunk_pointer = torch.nn.functional.pad(count.cumsum(0), (1, 0))
-    owner = torch.repeat_interleave(torch.arange(len(heavy), device=pointer.device), count)
-    first = pointer[heavy][owner] + HEAVY * (torch.arange(len(owner), device=pointer.device) - chunk_pointer[owner])
-    last = torch.minimum(first + HEAVY, pointer[heavy + 1][owner])
-    return Plan(typical, heavy, chunk_pointer, first, last)
+    cut = _cut(pointer[heavy], pointer[heavy + 1], HEAVY)
+    return Plan(typical, heavy, cut.pointer, cut.first, cut.last)
 
 
-class Pieces(NamedTuple):
-    """Segments cut into pieces that one program can reduce."""
-
-    first: Tensor  # [P]
-    last: Tensor
-    owner: Tensor | None  # [P] the segment of every piece; None: every segment is one piece
+def pieces_of(segments: Tensor, size: int) -> Pieces:
+    """Every segment in pieces of that many rows; one that is empty has none."""
+    return _remembered(segments, size, lambda: _cut(segments[:-1], segments[1:], size))
 
 
-def pieces_of(segments: Tensor) -> Pieces:
-    found = _pieces.get(segments)
-    if found is None:
-        found = _pieces[segments] = _cut(segments.long())
-    return found
-
-
-def _cut(segments: Tensor) -> Pieces:
-    sizes = segments.diff()
-    if not len(sizes) or int(sizes.max()) <= PIECE:
-        return Pieces(segments[:-1], segments[1:], None)
-    count = ((sizes + PIECE - 1) // PIECE).clamp(min=1)
-    owner = torch.repeat_interleave(torch.arange(len(sizes), device=segments.device), count)
-    first = segments[:-1][owner] + PIECE * (torch.arange(len(owner), device=segments.device) - (count.cumsum(0) - count)[owner])
-    return Pieces(first, torch.minimum(first + PIECE, segments[1:][owner]), owner)
+def _cut(begin: Tensor, end: Tensor, size: int) -> Pieces:
+    count = (end.long() - begin.long() + size - 1) // size
+    pointer = torch.nn.functional.pad(count.cumsum(0), (1, 0))
+    owner = torch.repeat_interleave(torch.arange(len(count), device=begin.device), count)
+    first = begin[owner] + size * (torch.arange(len(owner), device=begin.device) - pointer[owner])
+    first, last = (index.to(begin.dtype) for index in (first, torch.minimum(first + size, end[owner])))
+    return Pieces(first, last, owner.to(begin.dtype), pointer, int(count.max()) if len(count) else 0)
 
 
 # --- shapes of tiles ---
 
 
+def _parts(whole: int, part: int) -> int:
+    return -(-whole // part)  # Triton's own cdiv is slow to call
+
+
+def _power(number: int) -> int:
+    """The next power of two."""
+    return 1 << (number - 1).bit_length()
+
+
 def _heads_at_once(heads: int, most: int) -> int:
-    return min(triton.next_power_of_2(heads), most)
+    return min(_power(heads), most)
 
 
-# Measured on an H200: numbers in a tile, positions, warps, by the heads at once.
-SHAPES = {1: (512, 4, 4), 2: (1024, 4, 4), 4: (1024, 4, 4), 8: (1024, 4, 4), 16: (1024, 4, 2), 32: (1024, 4, 4), 64: (2048, 2, 8)}
+class Tile(NamedTuple):
+    """What one program takes at a time."""
+
+    rows: int
+    positions: int
+    unroll: int
+    heads: int
+    warps: int
 
 
-def _tile(heads: int, typical: int) -> tuple[int, int, int, int]:
-    """Rows, positions, heads and warps of a tile."""
+# Measured on an H200: numbers in a tile, positions, how many times as many are asked for at a time, and warps, by heads at once.
+SHAPES = {
+    1: (256, 4, 3, 2),
+    2: (512, 4, 3, 4),
+    4: (1024, 2, 3, 4),
+    8: (1024, 2, 2, 4),
+    16: (1024, 2, 1, 4),
+    32: (1024, 2, 1, 4),
+    64: (2048, 2, 1, 8),
+}
+
+
+def _tile(heads: int, typical: int) -> Tile:
     at_once = _heads_at_once(heads, 64)
-    size, positions, warps = SHAPES[at_once]
+    size, positions, unroll, warps = SHAPES[at_once]
     positions = min(positions, typical)
-    return size // (at_once * positions), positions, at_once, warps
+    return Tile(size // (at_once * positions), positions, min(unroll, _parts(typical, positions)), at_once, warps)
 
 
 def _long(rows: int, heads: int) -> bool:
@@ -153,28 +184,38 @@ def _long(rows: int, heads: int) -> bool:
 
 def _rows(rows: Rows, weight: Tensor, x: Tensor, bias: Tensor | None, wide: bool, absolute: bool = False, ones: bool = False,
           minus: bool = False) -> Tensor:  # fmt: skip
-    nodes, heads = len(rows.pointer) - 1, weight.shape[1]
+    nodes, heads = rows.pointer.shape[0] - 1, weight.shape[1]
     out = torch.empty(nodes, heads, dtype=torch.float64 if wide else torch.float32, device=weight.device)
     if not out.numel():
         return out
     plan, order = plan_of(rows), rows.column if rows.order is None else rows.order
-    r, d, b, warps = _tile(heads, plan.typical)
+    tile = _tile(heads, plan.typical)
     weight, x = weight.contiguous(), x.contiguous()
     offset = x if bias is None else bias.contiguous()
-    heavy = HEAVY if plan.heavy is not None else 1 << 30
-    flags = (rows.order is not None, absolute, ones, wide, _long(max(len(rows.column), nodes), heads))
-    grid = (triton.cdiv(nodes, r), triton.cdiv(heads, b))
-    args = (rows.pointer, rows.column, order, weight, x, offset, out, nodes, heads, heavy, *flags, bias is not None, minus, r, d, b)
-    cuda_rows.rows_kernel[grid](*args, num_warps=warps)
+    flags = (rows.order is not None, absolute, ones, wide, _long(max(rows.column.shape[0], nodes), heads))
     if plan.heavy is not None:
-        assert plan.chunk_first is not None
-        partial = torch.empty(len(plan.chunk_first), heads, dtype=out.dtype, device=out.device)
-        grid = (len(plan.chunk_first), triton.cdiv(heads, b))
-        chunk = (plan.chunk_first, plan.chunk_last, rows.column, order, weight, x, partial, heads, *flags, TILE // b, b)
-        cuda_rows.chunk_kernel[grid](*chunk)
-        grid = (len(plan.heavy), triton.cdiv(heads, b))
-        cuda_rows.gather_chunks_kernel[grid](plan.heavy, plan.chunk_pointer, partial, out, heads, b)
+        _long_rows(plan, rows.column, order, weight, x, out, flags)
+    tensors = (rows.pointer, rows.column, order, weight, x, offset, out)
+    constants = (*flags, plan.heavy is not None, bias is not None, minus, *tile[:4])
+    cuda_rows.rows((_parts(nodes, tile.rows), _parts(heads, tile.heads)), tensors, (nodes, heads, HEAVY), constants, tile.warps)
     return out
+
+
+def _long_rows(
+    plan: Plan, column: Tensor, order: Tensor, weight: Tensor, x: Tensor, out: Tensor, flags: tuple[bool, ...],
+    live: tuple[Tensor, Tensor] | None = None,
+) -> None:  # fmt: skip
+    """The product of long rows, chunk by chunk, written to ``out``; ``live`` are the graphs of those rows, and which go on."""
+    heavy, pointer, first, last = plan[1:]
+    assert heavy is not None
+    assert first is not None
+    heads = weight.shape[1]
+    b = _heads_at_once(heads, 64)
+    blocks = _parts(heads, b)
+    partial = torch.empty(first.shape[0], heads, dtype=out.dtype, device=out.device)
+    cuda_rows.chunks((first.shape[0], blocks), (first, last, column, order, weight, x, partial), (heads,), (*flags, TILE // b, b))
+    owner, going = live or (torch.zeros_like(heavy), torch.ones(1, dtype=torch.int8, device=out.device))
+    cuda_rows.gather_chunks((heavy.shape[0], blocks), (heavy, pointer, owner, going, partial, out), (heads,), (b,))
 
 
 def propagate(rows: Rows, weight: Tensor, x: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -190,14 +231,13 @@ def defect(rows: Rows, weight: Tensor, bias: Tensor, x: Tensor, activation: str)
 
 def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
     heads = u.shape[1]
-    out = torch.empty(len(row), heads, dtype=torch.promote_types(u.dtype, x.dtype), device=u.device)
+    out = torch.empty(row.shape[0], heads, dtype=torch.promote_types(u.dtype, x.dtype), device=u.device)
     if out.numel():
         b = _heads_at_once(heads, 64)
         edges = TILE // b
-        grid = (triton.cdiv(len(row), edges), triton.cdiv(heads, b))
-        cuda_rows.edge_product_kernel[grid](
-            row, column, u.contiguous(), x.contiguous(), out, len(row), heads, _long(len(row), heads), edges, b
-        )
+        grid = (_parts(row.shape[0], edges), _parts(heads, b))
+        tensors = (row, column, u.contiguous(), x.contiguous(), out)
+        cuda_rows.edge_product(grid, tensors, (row.shape[0], heads), (_long(row.shape[0], heads), edges, b))
     return out
 
 
@@ -215,20 +255,21 @@ def worst(peaks: Tensor, values: Tensor) -> tuple[float, bool]:
 
 
 def _segments(u: Tensor, v: Tensor, segments: Tensor, measure: str) -> Tensor:
-    pieces, heads = pieces_of(segments), u.shape[1]
-    out = torch.zeros(len(pieces.first), heads, dtype=torch.float64, device=u.device)
-    if u.numel() and len(out):
+    pieces, heads, graphs = pieces_of(segments, PIECE), u.shape[1], segments.shape[0] - 1
+    single = pieces.most <= 1  # then segments are their own pieces, the empty ones too
+    first, last = (segments[:-1], segments[1:]) if single else pieces[:2]
+    out = torch.zeros(first.shape[0], heads, dtype=torch.float64, device=u.device)
+    if u.numel() and out.shape[0]:
         b = _heads_at_once(heads, 64)
-        grid = (len(out), triton.cdiv(heads, b))
-        cuda_rows.segment_kernel[grid](pieces.first, pieces.last, u.contiguous(), v.contiguous(), out, heads, measure, TILE // b, b)
-    if pieces.owner is None:
+        grid = (out.shape[0], _parts(heads, b))
+        cuda_rows.segments(grid, (first, last, u.contiguous(), v.contiguous(), out), (heads,), (measure, TILE // b, b))
+    if single:
         return out
     # a handful of pieces of every segment, in their order
-    whole = torch.zeros(len(segments) - 1, heads, dtype=torch.float64, device=u.device)
     if measure == "max":
-        return whole.scatter_reduce_(0, pieces.owner.unsqueeze(1).expand_as(out), out, "amax")
-    lengths = torch.bincount(pieces.owner, minlength=len(whole))
-    return torch.segment_reduce(out, "sum", lengths=lengths, axis=0, unsafe=True) if len(whole) else whole
+        whole = torch.zeros(graphs, heads, dtype=torch.float64, device=u.device)
+        return whole.scatter_reduce_(0, pieces.owner.long().unsqueeze(1).expand_as(out), out, "amax")
+    return torch.segment_reduce(out, "sum", lengths=pieces.pointer.diff(), axis=0, unsafe=True)
 
 
 def segment_reduce(values: Tensor, segments: Tensor, norm: str) -> Tensor:
@@ -239,28 +280,18 @@ def segment_dot(u: Tensor, v: Tensor, segments: Tensor) -> Tensor:
     return _segments(u, v, segments, "dot")
 
 
-def row_peaks(rows: Rows, segments: Tensor, weight: Tensor) -> Tensor:
-    if pieces_of(segments).owner is not None:
-        return segment_reduce(_rows(rows, weight, weight, None, True, absolute=True, ones=True), segments, "max")
-    graphs, heads = len(segments) - 1, weight.shape[1]
+def row_peaks(rows: Rows, segments: Tensor, weight: Tensor, wider: float = 1.0) -> Tensor:
+    if pieces_of(segments, PIECE).most > 1:
+        sums = _rows(rows, weight, weight, None, True, absolute=True, ones=True)
+        return segment_reduce(sums, segments, "max").mul_(wider)
+    graphs, heads = segments.shape[0] - 1, weight.shape[1]
     out = torch.empty(graphs, heads, dtype=torch.float64, device=weight.device)
     if out.numel():
         r, b, warps = _lanes_of(heads)
         order = rows.column if rows.order is None else rows.order
-        grid = (graphs, triton.cdiv(heads, b))
-        args = (
-            segments,
-            rows.pointer,
-            weight.contiguous(),
-            order,
-            out,
-            heads,
-            rows.order is not None,
-            _long(len(rows.column), heads),
-            r,
-            b,
-        )
-        cuda_settle.peaks_kernel[grid](*args, num_warps=warps)
+        constants = (rows.order is not None, _long(rows.column.shape[0], heads), r, b)
+        tensors = (segments, rows.pointer, order, weight.contiguous(), out)
+        cuda_settle.peaks((graphs, _parts(heads, b)), tensors, (heads, float(wider)), constants, warps)
     return out
 
 
@@ -277,7 +308,7 @@ def restrict(rows: Rows, weight: Tensor, inverse: Tensor | None, r: Tensor, grou
     return propagate(groups, ones, smooth) / groups.pointer.diff().unsqueeze(1).to(r.dtype)
 
 
-# --- whole solves ---
+# --- whole solves of small graphs ---
 
 
 def _lanes_of(heads: int) -> tuple[int, int, int]:
@@ -295,118 +326,171 @@ def settle(
     keep: Tensor | None, accuracy: Accuracy,
 ) -> Settled:  # fmt: skip
     contraction, amplification, tol, rtol, unit, wide, limit = accuracy
-    (nodes, heads), graphs, device = bias.shape, len(segments) - 1, bias.device
+    (nodes, heads), graphs, device = bias.shape, segments.shape[0] - 1, bias.device
     dtype = torch.float64 if wide else bias.dtype
     value = torch.empty(nodes, heads, dtype=dtype, device=device)
     residual, bound = (torch.empty_like(contraction) for _ in range(2))
-    met = torch.empty(graphs, heads, dtype=torch.bool, device=device)
+    status = torch.empty(graphs, heads, dtype=torch.int8, device=device)
     r, b, warps = _lanes_of(heads)
-    blocks = triton.cdiv(heads, b)
-    steps = torch.empty(graphs, max(blocks, 1), dtype=torch.long, device=device)
+    blocks = _parts(heads, b)
+    steps = torch.zeros(graphs, dtype=torch.long, device=device)
     if graphs and heads:
-        half = 0.0 if dtype == torch.float64 else torch.finfo(dtype).eps / 2
         none = contraction  # stands in for what there is not
-        table, fixed = (tol.contiguous(), 0.0) if isinstance(tol, Tensor) else (none, tol)
-        factor = none if amplification is None else amplification.contiguous()
-        order = none if rows.order is None else rows.order
-        start = none if x0 is None else x0.contiguous()
-        problem = (
-            segments,
-            none if keep is None else keep,
-            rows.pointer,
-            rows.column,
-            order,
-            weight.contiguous(),
-            bias.contiguous(),
-        )
-        aim = (start, contraction.contiguous(), factor, table)
-        found = (value, residual, bound, met, steps, heads, fixed, rtol, unit, half, limit)
+        optional = [none if part is None else part.contiguous() for part in (x0, amplification)]
+        table, fixed = (tol.contiguous(), 0.0) if isinstance(tol, Tensor) else (none, float(tol))
+        approached = bias.dtype == torch.float32 and x0 is None
+        scratch = torch.empty(cuda_settle.BUFFERS.value * nodes, heads, dtype=torch.float64, device=device)
+        quick = torch.empty(cuda_settle.QUICK_BUFFERS.value * nodes * approached, heads, dtype=torch.float32, device=device)
+        tensors = (
+            segments, none if keep is None else keep, rows.pointer, rows.column, none if rows.order is None else rows.order,
+            weight.contiguous(), bias.contiguous(), optional[0], contraction.contiguous(), optional[1], table, scratch, quick, value,
+            residual, bound, status, steps,
+        )  # fmt: skip
+        half = 0.0 if dtype == torch.float64 else torch.finfo(dtype).eps / 2
+        numbers = (nodes, heads, limit, fixed, float(rtol), float(unit), half)
         flags = (x0 is not None, keep is not None, amplification is not None, isinstance(tol, Tensor), rows.order is not None)
-        more = (*flags, norm == "one", _long(max(len(rows.column), nodes), heads))
-        scratch = torch.empty(3 * nodes, heads, dtype=torch.float64, device=device)
-        cuda_settle.settle_kernel[(graphs, blocks)](*problem, *aim, scratch, nodes, *found, *more, r, b, num_warps=warps)
-    return Settled(value, residual, bound, met, steps[:, 0] if blocks == 1 else steps.amax(1))
+        constants = (*flags, norm == "one", _long(max(rows.column.shape[0], 5 * nodes), heads), approached, r, b)
+        cuda_settle.settle((graphs, blocks), tensors, numbers, constants, warps)
+    return Settled(value, residual, bound, status, steps)
+
+
+# --- steps on graphs of any size ---
 
 
 def picard(
     rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x: Tensor, activation: str, norm: str, contraction: Tensor,
     goal: Tensor, limit: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    phi = ACTIVATIONS[activation].function
-    rows, weight = _sorted(rows, weight)
+    return _stepped(rows, segments, weight, bias, x, activation, norm, contraction, goal, limit, None)
 
-    def step(x: Tensor, state: _Lanes) -> Tensor:
-        moved = phi(propagate(rows, weight, x, bias))
-        length = segment_reduce(moved - x, segments, norm)
-        state.close(length, 2 * state.epsilon * segment_reduce(moved, segments, norm))
-        return moved
 
-    return _iterate(step, x, segments, contraction, goal, limit)
+class Shift(NamedTuple):
+    """What the shifted steps of cuda_step.py know of an operator."""
+
+    sums: Tensor  # W 1, [N, H]
+    image: Tensor  # W W 1
+    coarse: Tensor  # [G, H] nodes * (1 - mean of the sums)
+    first: Tensor  # [G, H] the shift of the first step
 
 
 def deflated(
     rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, norm: str, contraction: Tensor, goal: Tensor, limit: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The constant shift of cuda_settle.py."""
     rows, weight = _sorted(rows, weight)
-    sizes = segments.diff().clamp(min=1).unsqueeze(1)
     sums = _rows(rows, weight, weight, None, bias.dtype == torch.float64, ones=True)
     ones = torch.ones_like(sums)
-    coarse = 1 - segment_dot(sums, ones, segments) / sizes
-    last = torch.full_like(goal, torch.inf)
-    shifting = torch.ones_like(goal, dtype=torch.bool)
-
-    def step(x: Tensor, state: _Lanes) -> Tensor:
-        nonlocal last, shifting
-        r = _rows(rows, weight, x, bias, x.dtype == torch.float64, minus=True)
-        length = segment_reduce(r, segments, norm)
-        done = state.close(length, 2 * state.epsilon * segment_reduce(x, segments, norm))
-        shifting = shifting & (length <= contraction * last)
-        last = length
-        # the last step of a lane is a plain one: its residual is known to be at most contraction * length
-        shift = torch.where(shifting & ~done, segment_dot(r, ones, segments) / sizes / coarse, 0.0).to(x.dtype)
-        return x + r + state.spread(shift) * sums
-
-    return _iterate(step, torch.zeros_like(bias), segments, contraction, goal, limit)
+    coarse = segment_dot(ones, ones, segments) - segment_dot(sums, ones, segments)
+    first = torch.where(coarse > 0, segment_dot(bias, ones, segments) / coarse, 0.0)
+    shift = Shift(sums, propagate(rows, weight, sums), coarse, first)
+    return _stepped(rows, segments, weight, bias, bias, "identity", norm, contraction, goal, limit, shift)
 
 
 def _sorted(rows: Rows, weight: Tensor) -> tuple[Rows, Tensor]:
     """Weights in the order of the rows, so that every step reads them in one stream."""
     if rows.order is None:
-        return rows, weight
+        return rows, weight.contiguous()
     return Rows(rows.pointer, rows.column, None), ordered(rows, weight)
 
 
-class _Lanes:
-    """Which graphs go on; all of it on the device."""
-
-    def __init__(self, contraction: Tensor, goal: Tensor, segments: Tensor, dtype: torch.dtype):
-        self.contraction, self.goal, self.epsilon = contraction, goal, torch.finfo(dtype).eps
-        graphs = torch.arange(len(goal), device=goal.device)
-        self.batch = torch.repeat_interleave(graphs, segments.diff()) if len(goal) > 1 else None
-        self.live = self.moving = torch.isfinite(goal).any(1)
-        self.steps = torch.zeros(len(goal), dtype=torch.long, device=goal.device)
-
-    def spread(self, values: Tensor) -> Tensor:
-        """Per graph [G, ...] -> per node, or as it is, which broadcasts, for a single graph."""
-        return values if self.batch is None else values[self.batch]
-
-    def close(self, length: Tensor, floor: Tensor) -> Tensor:
-        """After a step of this length: count it, and see which graphs were at their last one."""
-        done = (self.contraction * length <= self.goal) | (length <= floor)
-        self.steps += self.live
-        self.moving, self.live = self.live, self.live & ~done.all(1)
-        return done
-
-
-LOOK = 8  # steps between two looks at the device: launches run ahead, and a step too many does no harm
-
-
-def _iterate(step, x: Tensor, segments: Tensor, contraction: Tensor, goal: Tensor, limit: int) -> tuple[Tensor, Tensor]:
-    lanes = _Lanes(contraction, goal, segments, x.dtype)
+def _stepped(
+    rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, y: Tensor, activation: str, norm: str, contraction: Tensor,
+    goal: Tensor, limit: int, shift: Shift | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Steps from ``y`` until all graphs are at their goal; a graph that is done stays where it is."""
+    if not y.numel():
+        return y, torch.zeros(goal.shape[0], dtype=torch.long, device=y.device)
+    step = _Step(*_sorted(rows, weight), segments, bias.contiguous(), activation, norm, contraction, goal, shift)
+    start, turns = y.contiguous(), [torch.empty_like(y, memory_format=torch.contiguous_format) for _ in range(2)]
+    here, look = start, _Look(step.live)
     for taken in range(limit):
-        if taken % LOOK == 0 and not bool(lanes.live.any()):
+        if taken % LOOK == 0 and not look.any_left():
             break
-        moved = step(x, lanes)
-        x = torch.where(lanes.spread(lanes.moving).unsqueeze(1), moved, x)
-    return x, lanes.steps
+        step(here, turns[taken % 2], last=taken + 1 == limit)
+        here = turns[taken % 2]
+    if goal.shape[0] == 1:
+        last = int(step.steps)
+        return (turns[(last - 1) % 2] if last else start), step.steps
+    last = torch.repeat_interleave(step.steps, segments.diff(), output_size=y.shape[0]).unsqueeze(1)
+    return torch.where(last == 0, start, torch.where(last % 2 == 1, turns[0], turns[1])), step.steps
+
+
+class _Step:
+    """One step of all graphs that go on and, now and then, the decision which of them still do; nothing of it comes to the host.
+
+    The shift of a step depends on the residual before it, which is then measured every time.
+    """
+
+    def __init__(
+        self, rows: Rows, weight: Tensor, segments: Tensor, bias: Tensor, activation: str, norm: str, contraction: Tensor,
+        goal: Tensor, shift: Shift | None,
+    ):  # fmt: skip
+        self.rows, self.weight, self.bias, self.shift = rows, weight, bias, shift
+        (nodes, self.heads), graphs, device = bias.shape, goal.shape[0], bias.device
+        self.live = torch.isfinite(goal).any(1).to(torch.int8)
+        self.steps = torch.zeros(graphs, dtype=torch.long, device=device)
+        self.since, self.often = 0, MEASURE if shift is None else 1
+        self.plan = plan_of(rows)
+        self.tile = _tile(self.heads, self.plan.typical)
+        self.pieces = pieces_of(segments, self.tile.rows)
+        self.partial = torch.empty(self.pieces.first.shape[0], 3, self.heads, dtype=bias.dtype, device=device)
+        self.groups = _parts(self.pieces.most, GROUP)
+        self.grouped, pointer = self.partial, self.pieces.pointer
+        if self.groups > 1:
+            self.grouped = torch.empty(graphs * self.groups, 3, self.heads, dtype=torch.float64, device=device)
+            pointer = torch.arange(graphs + 1, device=device) * self.groups
+        goals = (contraction.contiguous(), goal.contiguous())
+        self.sums, self.image = (bias, bias) if shift is None else (shift.sums, shift.image)
+        self.by = torch.zeros_like(goals[0]) if shift is None else shift.first.contiguous()
+        memory = goals if shift is None else (torch.full_like(goals[0], torch.inf), shift.coarse)
+        self.decided = (pointer, self.grouped, *goals, *memory, self.by, self.live, self.steps)
+        self.epsilon, self.one = torch.finfo(bias.dtype).eps, norm == "one"
+        wide, long = bias.dtype == torch.float64, _long(max(rows.column.shape[0], nodes), self.heads)
+        self.flags = (False, False, False, wide, long)
+        self.constants = (activation, shift is not None, self.one, self.plan.heavy is not None, wide, long, *self.tile[:4])
+        if self.plan.heavy is not None:
+            self.owner = torch.bucketize(self.plan.heavy, segments[1:].long(), right=True)
+
+    def __call__(self, y: Tensor, out: Tensor, last: bool = False) -> None:
+        rows, pieces, tile = self.rows, self.pieces, self.tile
+        if self.plan.heavy is not None:
+            _long_rows(self.plan, rows.column, rows.column, self.weight, y, out, self.flags, (self.owner, self.live))
+        self.since += 1
+        measured = last or self.since == self.often
+        tensors = (
+            pieces.first, pieces.last, pieces.owner, self.live, rows.pointer, rows.column, self.weight, self.bias, y, self.sums,
+            self.image, self.by, out, self.partial,
+        )  # fmt: skip
+        grid = (pieces.first.shape[0], _parts(self.heads, tile.heads))
+        cuda_step.step(grid, tensors, (self.heads, HEAVY), (*self.constants, measured), tile.warps)
+        if measured:
+            self.decide()
+
+    def decide(self) -> None:
+        graphs, b, shifted = self.live.shape[0], _heads_at_once(self.heads, 16), self.shift is not None
+        if self.groups > 1:
+            found = (self.pieces.pointer, self.partial, self.grouped)
+            grid = (graphs * self.groups, _parts(self.heads, b))
+            cuda_step.gather(grid, found, (self.heads, self.groups), (self.one, shifted, GROUP, b))
+        cuda_step.decide((graphs, 1), self.decided, (self.heads, self.since, self.epsilon), (shifted, self.one, b))
+        self.since = 0
+
+
+class _Look:
+    """Whether any graph goes on, as it was at the look before: the device never waits for the host."""
+
+    def __init__(self, live: Tensor):
+        self.live = live
+        self.seen: tuple[Tensor, torch.cuda.Event] | None = None
+
+    def any_left(self) -> bool:
+        if not self.live.is_cuda:  # in Triton's interpreter
+            return bool(self.live.any())
+        before = self.seen
+        flag = torch.empty((), dtype=torch.int8, pin_memory=True).copy_(self.live.max(), non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self.seen = (flag, event)
+        if before is None:
+            return True
+        before[1].synchronize()
+        return bool(before[0])

@@ -10,6 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convergent.kernels.cuda_launch import Kernel
+
 
 @triton.jit
 def places(index, LONG: tl.constexpr):
@@ -18,47 +20,79 @@ def places(index, LONG: tl.constexpr):
 
 
 @triton.jit
-def tile_product(weight, order, column, x, begin, length, offset, head, heads, PERMUTED: tl.constexpr, ABSOLUTE: tl.constexpr,
-                 ONES: tl.constexpr, WIDE: tl.constexpr, LONG: tl.constexpr):  # fmt: skip
-    """sum over D positions of w x, [R, B]; of |w| (ABSOLUTE) or of w alone (ONES)."""
-    inside = offset[None, :] < length[:, None]  # [R, D]
-    position = begin[:, None] + offset[None, :]
-    edge = position
+def positions(order, column, begin, length, offset, PERMUTED: tl.constexpr, ONES: tl.constexpr, STREAM: tl.constexpr,
+              LONG: tl.constexpr):  # fmt: skip
+    """The positions [R, D] at these offsets of R rows: which there are, their edges, and the columns they read."""
+    inside = offset[None, :] < length[:, None]
+    edge = begin[:, None] + offset[None, :]
+    source = edge
+    if not ONES:
+        source = places(tl.load(column + edge, mask=inside, other=0, eviction_policy=STREAM), LONG)
     if PERMUTED:
-        edge = places(tl.load(order + position, mask=inside, other=0), LONG)
+        edge = places(tl.load(order + edge, mask=inside, other=0), LONG)
+    return inside, edge, source
+
+
+@triton.jit
+def terms(weight, x, inside, edge, source, head, heads, ABSOLUTE: tl.constexpr, ONES: tl.constexpr, STREAM: tl.constexpr,
+          WIDE: tl.constexpr):  # fmt: skip
+    """w x at these positions [R, D, B]; |w| (ABSOLUTE) or w alone (ONES)."""
     mask = inside[:, :, None] & (head < heads)[None, None, :]
-    factor = tl.load(weight + edge[:, :, None] * heads + head[None, None, :], mask=mask, other=0.0)
-    if WIDE:
-        factor = factor.to(tl.float64)
-    else:
-        factor = factor.to(tl.float32)
+    factor = tl.load(weight + edge[:, :, None] * heads + head[None, None, :], mask=mask, other=0.0, eviction_policy=STREAM)
+    factor = factor.to(tl.float64 if WIDE else tl.float32)
     if ABSOLUTE:
         factor = tl.abs(factor)
     if not ONES:
-        source = places(tl.load(column + position, mask=inside, other=0), LONG)
         value = tl.load(x + source[:, :, None] * heads + head[None, None, :], mask=mask, other=0.0)
         factor = factor * value.to(factor.dtype)
-    return tl.sum(factor, axis=1)
+    return factor
+
+
+@triton.jit
+def row_product(weight, order, column, x, begin, length, head, heads, PERMUTED: tl.constexpr, ABSOLUTE: tl.constexpr,
+                ONES: tl.constexpr, WIDE: tl.constexpr, LONG: tl.constexpr, R: tl.constexpr, D: tl.constexpr, U: tl.constexpr,
+                B: tl.constexpr):  # fmt: skip
+    """The sum of the terms of R rows, [R, B], U times D positions at a time: their columns are asked for before anything else."""
+    total = tl.zeros([R, B], tl.float64 if WIDE else tl.float32)
+    longest = tl.max(length)
+    offset = tl.arange(0, D)
+    # a single head leaves no room in the cache for what is read once
+    STREAM: tl.constexpr = "evict_first" if B == 1 else ""
+    for start in range(0, longest, U * D):
+        at = start + offset
+        inside, edge, source = positions(order, column, begin, length, at, PERMUTED, ONES, STREAM, LONG)
+        if U == 1:
+            found = terms(weight, x, inside, edge, source, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
+        else:
+            inside1, edge1, source1 = positions(order, column, begin, length, at + D, PERMUTED, ONES, STREAM, LONG)
+            if U == 2:
+                found = terms(weight, x, inside, edge, source, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
+                found += terms(weight, x, inside1, edge1, source1, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
+            else:
+                inside2, edge2, source2 = positions(order, column, begin, length, at + 2 * D, PERMUTED, ONES, STREAM, LONG)
+                found = terms(weight, x, inside, edge, source, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
+                found += terms(weight, x, inside1, edge1, source1, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
+                found += terms(weight, x, inside2, edge2, source2, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
+        total += tl.sum(found, axis=1)
+    return total
 
 
 @triton.jit
 def rows_kernel(pointer, column, order, weight, x, bias, out, rows, heads, heavy, PERMUTED: tl.constexpr, ABSOLUTE: tl.constexpr,
-                ONES: tl.constexpr, WIDE: tl.constexpr, LONG: tl.constexpr, BIASED: tl.constexpr, MINUS: tl.constexpr,
-                R: tl.constexpr, D: tl.constexpr, B: tl.constexpr):  # fmt: skip
-    """out = W x (+ bias) (- x); rows of more than ``heavy`` positions only get what does not depend on them."""
+                ONES: tl.constexpr, WIDE: tl.constexpr, LONG: tl.constexpr, HUBS: tl.constexpr, BIASED: tl.constexpr,
+                MINUS: tl.constexpr, R: tl.constexpr, D: tl.constexpr, U: tl.constexpr, B: tl.constexpr):  # fmt: skip
+    """out = W x (+ bias) (- x); of rows with more than ``heavy`` positions (HUBS) ``out`` holds W x already."""
     row = places(tl.program_id(0), LONG) * R + tl.arange(0, R)
     head = tl.program_id(1) * B + tl.arange(0, B)
     alive = row < rows
     begin = places(tl.load(pointer + row, mask=alive, other=0), LONG)
     length = (tl.load(pointer + row + 1, mask=alive, other=0) - begin).to(tl.int32)
-    length = tl.where(length > heavy, 0, length)
-    total = tl.zeros([R, B], tl.float64 if WIDE else tl.float32)
-    longest = tl.max(length)
-    for start in range(0, longest, D):
-        offset = start + tl.arange(0, D)
-        total += tile_product(weight, order, column, x, begin, length, offset, head, heads, PERMUTED, ABSOLUTE, ONES, WIDE, LONG)
     place = row[:, None] * heads + head[None, :]
     mask = alive[:, None] & (head < heads)[None, :]
+    short = tl.where(length > heavy, 0, length) if HUBS else length
+    total = row_product(weight, order, column, x, begin, short, head, heads, PERMUTED, ABSOLUTE, ONES, WIDE, LONG, R, D, U, B)
+    if HUBS:
+        total += tl.load(out + place, mask=mask & (length > heavy)[:, None], other=0.0)
     if BIASED:
         total += tl.load(bias + place, mask=mask, other=0.0).to(total.dtype)
     if MINUS:
@@ -70,31 +104,24 @@ def rows_kernel(pointer, column, order, weight, x, bias, out, rows, heads, heavy
 def chunk_kernel(first, last, column, order, weight, x, out, heads, PERMUTED: tl.constexpr, ABSOLUTE: tl.constexpr,
                  ONES: tl.constexpr, WIDE: tl.constexpr, LONG: tl.constexpr, D: tl.constexpr, B: tl.constexpr):  # fmt: skip
     """A chunk of a long row: out [chunks, H]."""
-    chunk = tl.program_id(0)
+    chunk = tl.program_id(0) + tl.arange(0, 1)
     head = tl.program_id(1) * B + tl.arange(0, B)
     begin = places(tl.load(first + chunk), LONG)
-    length = (tl.load(last + chunk) - begin).to(tl.int32) + tl.zeros([1], tl.int32)
-    total = tl.zeros([1, B], tl.float64 if WIDE else tl.float32)
-    longest = tl.max(length)
-    for start in range(0, longest, D):
-        offset = start + tl.arange(0, D)
-        begins = begin + tl.zeros([1], begin.dtype)
-        total += tile_product(weight, order, column, x, begins, length, offset, head, heads, PERMUTED, ABSOLUTE, ONES, WIDE, LONG)
-    place = chunk * heads + head
-    tl.store(out + place, tl.sum(total, axis=0), mask=head < heads)
+    length = (tl.load(last + chunk) - begin).to(tl.int32)
+    total = row_product(weight, order, column, x, begin, length, head, heads, PERMUTED, ABSOLUTE, ONES, WIDE, LONG, 1, D, 1, B)
+    tl.store(out + chunk[:, None] * heads + head[None, :], total, mask=(head < heads)[None, :])
 
 
 @triton.jit
-def gather_chunks_kernel(row, chunk_pointer, partial, out, heads, B: tl.constexpr):
-    """Add the chunks of every long row, in their order, to what the row has already."""
+def gather_chunks_kernel(row, chunk_pointer, owner, live, partial, out, heads, B: tl.constexpr):
+    """Add the chunks of every long row, in their order; a row whose graph is not live any more stays as it is."""
     index = tl.program_id(0)
     head = tl.program_id(1) * B + tl.arange(0, B)
-    mask = head < heads
-    place = out + tl.load(row + index) * heads + head
-    total = tl.load(place, mask=mask, other=0.0)
+    mask = (head < heads) & (tl.load(live + tl.load(owner + index)) != 0)
+    total = tl.zeros([B], out.dtype.element_ty)
     for chunk in range(tl.load(chunk_pointer + index), tl.load(chunk_pointer + index + 1)):
         total += tl.load(partial + chunk * heads + head, mask=mask, other=0.0)
-    tl.store(place, total, mask=mask)
+    tl.store(out + tl.load(row + index) * heads + head, total, mask=mask)
 
 
 @triton.jit
@@ -135,3 +162,7 @@ def segment_kernel(first, last, u, v, out, heads, MEASURE: tl.constexpr, R: tl.c
     else:
         found = tl.sum(total, axis=0)
     tl.store(out + piece * heads + head, found, mask=head < heads)
+
+
+rows, chunks, gather_chunks = Kernel(rows_kernel), Kernel(chunk_kernel), Kernel(gather_chunks_kernel)
+edge_product, segments = Kernel(edge_product_kernel), Kernel(segment_kernel)

@@ -1,9 +1,11 @@
 """Certified solves of small graphs, each whole in one program: a graph and a block of heads stay on one multiprocessor.
 
-Deflated steps in float64, which this hardware does at half the speed of float32, so that there is nothing to refine: a step knows
-the true defect, and with it the certificate. With r = W x + b - x and s = W 1, a constant a added to x changes r by -a (1 - s);
-the one that makes its mean vanish is a = mean(r) / (1 - mean(s)), and the step from there is x + r + a s. Every head has its own a,
-stops when it is certified, and falls back to plain steps, which are certain to converge, when it does worse than they would.
+With r = W x + b - x and s = W 1, a constant a added to x changes r by -a (1 - s); the one that makes its mean vanish is
+a = mean(r) / (1 - mean(s)), and the step from there is x + r + a s. Every head has its own a, and falls back to plain steps, which
+are certain to converge, when it does worse than they would.
+
+An answer in float32 is approached in float32, in the form of cuda_step.py. What follows is in float64, so that there is nothing to
+refine: a step knows the true defect, and with it the certificate; every head stops when it has one.
 """
 
 from __future__ import annotations
@@ -11,20 +13,43 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from convergent.kernels import reference
+from convergent.kernels.cuda_launch import Kernel
 from convergent.kernels.cuda_rows import places
+from convergent.kernels.cuda_step import grown, over_rows
 
 UNROLL = tl.constexpr(4)
+UNMET = tl.constexpr(reference.UNMET)
+EPSILON = tl.constexpr(2.0**-23)  # of float32
+X, DEFECT, SUMS, BUFFERS = (tl.constexpr(index) for index in range(4))  # tables of the scratch in float64
+EVEN, ODD, QUICK_SUMS, IMAGE, QUICK_BUFFERS = (tl.constexpr(index) for index in range(5))  # and of that in float32
 
 
 @triton.jit
-def product(pointer, column, order, weight, x, row, end, head, heads, PERMUTED: tl.constexpr, ONES: tl.constexpr,
-            LONG: tl.constexpr, R: tl.constexpr, B: tl.constexpr):  # fmt: skip
-    """W x of R rows in float64, or the sums of the rows (ONES). Lanes are heads and every one walks along its row."""
+def tile(top, last, head, heads, R: tl.constexpr):
+    """The rows of a tile, their places in a table, and which of them there are."""
+    row = top + tl.arange(0, R)
+    return row, row[:, None] * heads + head[None, :], (row < last)[:, None] & (head < heads)[None, :]
+
+
+@triton.jit
+def longest_row(pointer, first, last, R: tl.constexpr):
+    longest = tl.zeros([R], tl.int32)
+    for top in range(first, last, R):
+        row = top + tl.arange(0, R)
+        begin = tl.load(pointer + row, mask=row < last, other=0).to(tl.int32)
+        longest = tl.maximum(longest, tl.load(pointer + row + 1, mask=row < last, other=0).to(tl.int32) - begin)
+    return tl.max(longest)
+
+
+@triton.jit
+def product(pointer, column, order, weight, x, row, end, longest, head, heads, PERMUTED: tl.constexpr, ABSOLUTE: tl.constexpr,
+            ONES: tl.constexpr, WIDE: tl.constexpr, LONG: tl.constexpr, R: tl.constexpr, B: tl.constexpr):  # fmt: skip
+    """W x of R rows, or the sums of the rows (ONES), of |W| (ABSOLUTE). Lanes are heads and every one walks along its row."""
     alive = row < end
     begin = tl.load(pointer + row, mask=alive, other=0).to(tl.int32)
     length = tl.load(pointer + row + 1, mask=alive, other=0).to(tl.int32) - begin
-    total = tl.zeros([R, B], tl.float64)
-    longest = tl.max(length)
+    total = tl.zeros([R, B], tl.float64 if WIDE else tl.float32)
     for start in range(0, longest, UNROLL):
         for ahead in tl.static_range(UNROLL):  # their loads are under way together
             inside = start + ahead < length
@@ -34,23 +59,14 @@ def product(pointer, column, order, weight, x, row, end, head, heads, PERMUTED: 
                 edge = tl.load(order + position, mask=inside, other=0)
             edge = places(edge, LONG)
             mask = inside[:, None] & (head < heads)[None, :]
-            factor = tl.load(weight + edge[:, None] * heads + head[None, :], mask=mask, other=0.0).to(tl.float64)
-            if ONES:
-                total += factor
-            else:
+            factor = tl.load(weight + edge[:, None] * heads + head[None, :], mask=mask, other=0.0).to(total.dtype)
+            if ABSOLUTE:
+                factor = tl.abs(factor)
+            if not ONES:
                 source = places(tl.load(column + position, mask=inside, other=0), LONG)
-                total += factor * tl.load(x + source[:, None] * heads + head[None, :], mask=mask, other=0.0).to(tl.float64)
+                factor *= tl.load(x + source[:, None] * heads + head[None, :], mask=mask, other=0.0).to(total.dtype)
+            total += factor
     return total
-
-
-@triton.jit
-def measured(so_far, values, ONE: tl.constexpr):
-    """The norm of what was seen so far, and these values [R, B]; NaN counts as infinite."""
-    size = tl.abs(values)
-    size = tl.where(size == size, size, float("inf"))
-    if ONE:
-        return so_far + tl.sum(size, axis=0)
-    return tl.maximum(so_far, tl.max(size, axis=0))
 
 
 @triton.jit
@@ -60,19 +76,75 @@ def certified(active, length, size, bias_size, c, factor, goal, rtol, unit, half
     scale = tl.where(first_look, tl.maximum(size, bias_size / (1 + c)), size)
     slack = unit * (c * scale + bias_size)
     floor = slack * factor + half * scale
-    error = length * factor + floor
+    error = tl.where(c < 1, length * factor + floor, float("inf"))
     allowed = goal + rtol * scale
-    now = active & (error <= allowed)
+    now = active & (error <= allowed) & (error < float("inf"))
     hopeless = ((floor > allowed) & (error <= 4 * floor)) | (error == float("inf"))
     return error, now, hopeless
 
 
 @triton.jit
-def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at, contraction, amplification, tols, x, nodes_of_all,
-                  value, residual, bound, met, steps, heads, tol, rtol, unit, half, limit,
-                  STARTS: tl.constexpr, KEEPS: tl.constexpr, TIGHT: tl.constexpr, TABLED: tl.constexpr, PERMUTED: tl.constexpr,
-                  ONE: tl.constexpr, LONG: tl.constexpr, R: tl.constexpr, B: tl.constexpr):  # fmt: skip
-    r, s = x + places(nodes_of_all, LONG) * heads, x + places(2 * nodes_of_all, LONG) * heads
+def approach(pointer, column, order, weight, bias, sums, quick, first, last, longest, head, heads, stride, coarse, c, wanted,
+             bias_size, limit, PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr, R: tl.constexpr,
+             B: tl.constexpr):  # fmt: skip
+    """Shifted steps in float32 from zero, to what is wanted of the residual or to where rounding begins: where y is, and steps.
+
+    All lanes go on until the last is there; as many steps as the slowest contraction may need are enough.
+    """
+    even, s, t = quick + EVEN * stride, quick + QUICK_SUMS * stride, quick + IMAGE * stride  # the odd one is next to the even one
+    mean = tl.zeros([B], tl.float32)
+    for top in range(first, last, R):
+        row, place, mask = tile(top, last, head, heads, R)
+        here = tl.load(bias + place, mask=mask, other=0.0)
+        tl.store(even + place, here, mask=mask)
+        mean += tl.sum(here, axis=0)
+        tl.store(s + place, tl.load(sums + place, mask=mask, other=0.0), mask=mask)
+    tl.debug_barrier()
+    for top in range(first, last, R):
+        row, place, mask = tile(top, last, head, heads, R)
+        image = product(pointer, column, order, weight, s, row, last, longest, head, heads, PERMUTED, False, False, False, LONG, R, B)
+        tl.store(t + place, image, mask=mask)
+    floor = tl.maximum(wanted, 4 * EPSILON * bias_size)  # c, wanted and sizes are in float64
+    # a lane without a bias is there; one that does not contract, or is not finite, is not to be waited for
+    needed = tl.where((bias_size > 0) & (bias_size < float("inf")) & (c > 0) & (c < 1), tl.log(floor / bias_size) / tl.log(c), 0.0)
+    budget = tl.minimum(tl.max(needed), limit.to(tl.float64))
+    shift = tl.where(coarse > 0, mean / coarse, 0.0).to(tl.float32)
+    before = tl.full([B], float("inf"), tl.float32)
+    slope = c.to(tl.float32)
+    taken = 0
+    going = budget > 0
+    while going:
+        y = even + (taken % 2) * stride
+        z = even + ((taken + 1) % 2) * stride
+        lengths, sizes, means = tl.zeros([R, B], tl.float32), tl.zeros([R, B], tl.float32), tl.zeros([R, B], tl.float32)
+        tl.debug_barrier()
+        for top in range(first, last, R):
+            row, place, mask = tile(top, last, head, heads, R)
+            moved = product(pointer, column, order, weight, y, row, last, longest, head, heads, PERMUTED, False, False, False, LONG, R, B)
+            moved += tl.load(bias + place, mask=mask, other=0.0) + shift[None, :] * tl.load(t + place, mask=mask, other=0.0)
+            tl.store(z + place, moved, mask=mask)
+            here = tl.load(y + place, mask=mask, other=0.0) + shift[None, :] * tl.load(s + place, mask=mask, other=0.0)
+            gone = tl.where(mask, moved - here, 0.0)
+            lengths = grown(lengths, gone, ONE)
+            sizes = grown(sizes, tl.where(mask, moved, 0.0), ONE)
+            means += gone
+        length, size = over_rows(lengths, ONE), over_rows(sizes, ONE)
+        still = (slope * length > wanted.to(tl.float32)) & (length > 4 * EPSILON * size) & (length < float("inf"))
+        shift = tl.where((coarse > 0) & (length <= slope * before), tl.sum(means, axis=0) / coarse, 0.0).to(tl.float32)
+        before = tl.where(length <= slope * before, length, 0.0)  # no shift any more
+        taken += 1
+        going = (tl.sum((still & (head < heads)).to(tl.int32), axis=0) > 0) & (taken < budget)
+    return taken
+
+
+@triton.jit
+def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at, contraction, amplification, tols, scratch, quick,
+                  value, residual, bound, status, steps, nodes_of_all, heads, limit, tol: tl.float64, rtol: tl.float64,
+                  unit: tl.float64, half: tl.float64, STARTS: tl.constexpr, KEEPS: tl.constexpr, TIGHT: tl.constexpr,
+                  TABLED: tl.constexpr, PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr, APPROACHED: tl.constexpr,
+                  R: tl.constexpr, B: tl.constexpr):  # fmt: skip
+    stride = places(nodes_of_all, LONG) * heads
+    x, r, s = scratch + X * stride, scratch + DEFECT * stride, scratch + SUMS * stride
     graph = tl.program_id(0)
     head = tl.program_id(1) * B + tl.arange(0, B)
     lanes = head < heads
@@ -91,47 +163,56 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
     if TABLED:
         goal = tl.load(tols + lane, mask=lanes, other=0.0)
     nodes = tl.maximum(last - first, 1).to(tl.float64)
+    longest = longest_row(pointer, first, last, R)
 
-    bias_size = tl.zeros([B], tl.float64)
-    sums = tl.zeros([B], tl.float64)
+    bias_sizes = tl.zeros([R, B], tl.float64)
+    sums = tl.zeros([R, B], tl.float64)
     for top in range(first, last, R):
-        row = top + tl.arange(0, R)
-        place = row[:, None] * heads + head[None, :]
-        mask = (row < last)[:, None] & lanes[None, :]
-        bias_size = measured(bias_size, tl.load(bias + place, mask=mask, other=0.0).to(tl.float64), ONE)
-        row_sums = product(pointer, column, order, weight, x, row, last, head, heads, PERMUTED, True, LONG, R, B)
-        sums += tl.sum(tl.where(mask, row_sums, 0.0), axis=0)
+        row, place, mask = tile(top, last, head, heads, R)
+        bias_sizes = grown(bias_sizes, tl.load(bias + place, mask=mask, other=0.0).to(tl.float64), ONE)
+        row_sums = product(pointer, column, order, weight, x, row, last, longest, head, heads, PERMUTED, False, True, True, LONG, R, B)
+        sums += tl.where(mask, row_sums, 0.0)
         tl.store(s + place, row_sums, mask=mask)
         if STARTS:
             tl.store(x + place, tl.load(start_at + place, mask=mask, other=0.0).to(tl.float64), mask=mask)
         else:
             tl.store(x + place, tl.zeros([R, B], tl.float64), mask=mask)
     tl.debug_barrier()
+    bias_size = over_rows(bias_sizes, ONE)
+    coarse = nodes - tl.sum(sums, axis=0)
 
-    coarse = 1 - sums / nodes
+    taken = 0
+    if APPROACHED:
+        # half of what is allowed: a step in float64, which there has to be, brings the rest
+        wanted = 0.5 * (goal + rtol * bias_size / (1 + c)) / factor
+        taken = approach(pointer, column, order, weight, bias, s, quick, first, last, longest, head, heads, stride, coarse, c, wanted,
+                         bias_size, limit, PERMUTED, ONE, LONG, R, B)  # fmt: skip
+        tl.debug_barrier()
+        near = quick + (taken % 2) * stride
+        if taken > 0:
+            for top in range(first, last, R):
+                row, place, mask = tile(top, last, head, heads, R)
+                tl.store(x + place, tl.load(near + place, mask=mask, other=0.0).to(tl.float64), mask=mask)
+            tl.debug_barrier()
+
     reached = tl.zeros([B], tl.int1)
     known = tl.full([B], float("inf"), tl.float64)
     before = tl.full([B], float("inf"), tl.float64)
-    shifting = tl.full([B], 1, tl.int1)
-    taken = 0
+    shifting = coarse > 0
     going = tl.sum(active.to(tl.int32), axis=0) > 0
     while going:
-        length = tl.zeros([B], tl.float64)
-        mean = tl.zeros([B], tl.float64)
-        size = tl.zeros([B], tl.float64)
+        lengths, means, sizes = tl.zeros([R, B], tl.float64), tl.zeros([R, B], tl.float64), tl.zeros([R, B], tl.float64)
         for top in range(first, last, R):
-            row = top + tl.arange(0, R)
-            place = row[:, None] * heads + head[None, :]
-            mask = (row < last)[:, None] & lanes[None, :]
+            row, place, mask = tile(top, last, head, heads, R)
             here = tl.load(x + place, mask=mask, other=0.0)
-            moved = product(pointer, column, order, weight, x, row, last, head, heads, PERMUTED, False, LONG, R, B)
+            moved = product(pointer, column, order, weight, x, row, last, longest, head, heads, PERMUTED, False, False, True, LONG, R, B)
             moved += tl.load(bias + place, mask=mask, other=0.0).to(tl.float64)
             moved = tl.where(mask, moved - here, 0.0)
             tl.store(r + place, moved, mask=mask)
-            length = measured(length, moved, ONE)
-            size = measured(size, here, ONE)
-            mean += tl.sum(moved, axis=0)
-        tl.debug_barrier()
+            lengths = grown(lengths, moved, ONE)
+            sizes = grown(sizes, here, ONE)
+            means += moved
+        length, size = over_rows(lengths, ONE), over_rows(sizes, ONE)
         starting = (taken == 0) & (STARTS == 0)
         error, now, hopeless = certified(active, length, size, bias_size, c, factor, goal, rtol, unit, half, starting)
         known = tl.where(active, error, known)
@@ -139,65 +220,53 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
         active = active & (now == 0) & (hopeless == 0)
         shifting = shifting & (length <= c * before)
         before = length
-        shift = tl.where(shifting, mean / nodes / coarse, 0.0)
+        shift = tl.where(shifting, tl.sum(means, axis=0) / coarse, 0.0)
         going = (tl.sum(active.to(tl.int32), axis=0) > 0) & (taken < limit)
         if going:
+            tl.debug_barrier()
             for top in range(first, last, R):
-                row = top + tl.arange(0, R)
-                place = row[:, None] * heads + head[None, :]
-                mask = (row < last)[:, None] & active[None, :]
+                row, place, mask = tile(top, last, head, heads, R)
+                mask = mask & active[None, :]
                 step = tl.load(r + place, mask=mask, other=0.0) + shift[None, :] * tl.load(s + place, mask=mask, other=0.0)
                 tl.store(x + place, tl.load(x + place, mask=mask, other=0.0) + step, mask=mask)
             taken += 1
             tl.debug_barrier()
 
     # the answer in its own dtype, and what its rounding leaves of the defect
+    tl.debug_barrier()
     for top in range(first, last, R):
-        row = top + tl.arange(0, R)
-        place = row[:, None] * heads + head[None, :]
-        mask = (row < last)[:, None] & lanes[None, :]
+        row, place, mask = tile(top, last, head, heads, R)
         tl.store(value + place, tl.load(x + place, mask=mask, other=0.0), mask=mask)
     tl.debug_barrier()
-    length = tl.zeros([B], tl.float64)
+    lengths = tl.zeros([R, B], tl.float64)
     for top in range(first, last, R):
-        row = top + tl.arange(0, R)
-        place = row[:, None] * heads + head[None, :]
-        mask = (row < last)[:, None] & lanes[None, :]
-        moved = product(pointer, column, order, weight, value, row, last, head, heads, PERMUTED, False, LONG, R, B)
+        row, place, mask = tile(top, last, head, heads, R)
+        moved = product(pointer, column, order, weight, value, row, last, longest, head, heads, PERMUTED, False, False, True, LONG, R, B)
         moved += tl.load(bias + place, mask=mask, other=0.0).to(tl.float64)
         moved -= tl.load(value + place, mask=mask, other=0.0).to(tl.float64)
-        length = measured(length, tl.where(mask, moved, 0.0), ONE)
-    tl.store(residual + lane, length, mask=lanes)
+        lengths = grown(lengths, tl.where(mask, moved, 0.0), ONE)
+    tl.store(residual + lane, over_rows(lengths, ONE), mask=lanes)
     tl.store(bound + lane, known, mask=lanes)
-    tl.store(met + lane, reached.to(tl.int8), mask=lanes)
-    tl.store(steps + graph * tl.num_programs(1) + tl.program_id(1), taken)
+    tl.store(status + lane, tl.where(reached, 0, UNMET).to(tl.int8), mask=lanes)
+    tl.atomic_max(steps + graph, taken.to(tl.int64))  # over blocks of heads
 
 
 @triton.jit
-def peaks_kernel(segments, pointer, weight, order, out, heads, PERMUTED: tl.constexpr, LONG: tl.constexpr, R: tl.constexpr,
-                 B: tl.constexpr):  # fmt: skip
-    """The largest absolute row sum of every graph and head, in float64; NaN stays NaN."""
+def peaks_kernel(segments, pointer, order, weight, out, heads, wider: tl.float64, PERMUTED: tl.constexpr, LONG: tl.constexpr,
+                 R: tl.constexpr, B: tl.constexpr):  # fmt: skip
+    """The largest absolute row sum of every graph and head times ``wider``, in float64; NaN stays NaN."""
     graph = tl.program_id(0)
     head = tl.program_id(1) * B + tl.arange(0, B)
-    lanes = head < heads
     first, last = tl.load(segments + graph).to(tl.int32), tl.load(segments + graph + 1).to(tl.int32)
-    peak = tl.zeros([B], tl.float64)
-    broken = tl.zeros([B], tl.float64)
+    longest = longest_row(pointer, first, last, R)
+    peaks, broken = tl.zeros([R, B], tl.float64), tl.zeros([R, B], tl.int32)
     for top in range(first, last, R):
         row = top + tl.arange(0, R)
-        alive = row < last
-        begin = tl.load(pointer + row, mask=alive, other=0).to(tl.int32)
-        length = tl.load(pointer + row + 1, mask=alive, other=0).to(tl.int32) - begin
-        total = tl.zeros([R, B], tl.float64)
-        longest = tl.max(length)
-        for step in range(0, longest):
-            inside = step < length
-            edge = begin + step
-            if PERMUTED:
-                edge = tl.load(order + edge, mask=inside, other=0)
-            edge = places(edge, LONG)
-            mask = inside[:, None] & lanes[None, :]
-            total += tl.abs(tl.load(weight + edge[:, None] * heads + head[None, :], mask=mask, other=0.0).to(tl.float64))
-        broken += tl.sum(tl.where(total == total, 0.0, 1.0), axis=0)
-        peak = tl.maximum(peak, tl.max(tl.where(total == total, total, 0.0), axis=0))
-    tl.store(out + graph * heads + head, tl.where(broken > 0, float("nan"), peak), mask=lanes)
+        sums = product(pointer, order, order, weight, weight, row, last, longest, head, heads, PERMUTED, True, True, True, LONG, R, B)
+        broken += tl.where(sums == sums, 0, 1)
+        peaks = grown(peaks, sums, False)
+    peak = tl.where(tl.sum(broken, axis=0) > 0, float("nan"), wider * tl.max(peaks, axis=0))
+    tl.store(out + graph * heads + head, peak, mask=head < heads)
+
+
+settle, peaks = Kernel(settle_kernel), Kernel(peaks_kernel)

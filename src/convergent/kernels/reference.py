@@ -17,6 +17,8 @@ from torch import Tensor
 from convergent.kernels.activations import ACTIVATIONS
 
 SAFETY = 0.8  # aim below the tolerance, so that rounding does not cost another burst
+STORES_BFLOAT16 = False  # whether weights may stay in bfloat16
+UNMET = 2  # status of a lane that did not get there, as solvers number it: the budget of steps ran out
 ROUNDS = 8  # bursts of a certified solve; each but the last takes off what the dtype of the steps can hold
 
 
@@ -87,11 +89,11 @@ def segment_dot(u: Tensor, v: Tensor, segments: Tensor) -> Tensor:
     return out.index_add_(0, index, u.double() * v.double())
 
 
-def row_peaks(rows: Rows, segments: Tensor, weight: Tensor) -> Tensor:
-    """The largest absolute row sum of every graph and head: [G, H] in float64."""
+def row_peaks(rows: Rows, segments: Tensor, weight: Tensor, wider: float = 1.0) -> Tensor:
+    """The largest absolute row sum of every graph and head, times ``wider``: [G, H] in float64; NaN stays NaN."""
     sums = weight.new_zeros(len(rows.pointer) - 1, weight.shape[1], dtype=torch.float64)
     sums.index_add_(0, row_of_position(rows), ordered(rows, weight).abs().double())
-    return segment_reduce(sums, segments, "max")
+    return segment_reduce(sums, segments, "max").mul_(wider)
 
 
 def defect(rows: Rows, weight: Tensor, bias: Tensor, x: Tensor, activation: str) -> Tensor:
@@ -192,13 +194,17 @@ class Accuracy(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """A certified solve: ``met`` says where the error is known to be small enough."""
+    """A certified solve."""
 
     value: Tensor  # [N, H]
     residual: Tensor  # [G, H], of the value
     bound: Tensor  # [G, H]
-    met: Tensor  # bool [G, H]
+    status: Tensor  # int8 [G, H]: 0 where the error is known to be small enough, otherwise UNMET
     steps: Tensor  # [G]
+
+    @property
+    def met(self) -> Tensor:
+        return self.status == 0
 
 
 def arrange(rows: Rows, segments: Tensor) -> None:
@@ -253,7 +259,7 @@ def settle(
         steps += taken
     value = x.to(dtype)
     residual = segment_reduce(defect(rows, weight, bias, value, "identity"), segments, norm)
-    return Settled(value, residual, bound, met, steps)
+    return Settled(value, residual, bound, (~met).to(torch.int8).mul_(UNMET), steps)
 
 
 def dense(rows: Rows, segments: Tensor, weight: Tensor) -> Tensor:

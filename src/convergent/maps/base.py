@@ -19,7 +19,7 @@ from convergent.kernels import backend
 if TYPE_CHECKING:
     from convergent.maps.linear import LinearMap
 
-HALF = (torch.float16, torch.bfloat16)
+HALF, PRECISE = (torch.float16, torch.bfloat16), (torch.float32, torch.float64)
 
 
 class FixedPointMap(ABC):
@@ -86,6 +86,13 @@ class FixedPointMap(ABC):
     def pushforward(self, x: Tensor, tangents: tuple[Tensor | None, ...]) -> Tensor:
         """The change of T(x) when the parameters move along ``tangents``, differentiable."""
 
+    def verify(self) -> None:
+        """Raise where the map does not contract, or is not finite.
+
+        Other devices are looked at when a map is made; on a GPU that would be one more wait, and a solve finds out by itself.
+        """
+        return
+
     def magnitude(self) -> Tensor:
         """The size of what T adds to a product, [G, H]: rounding is measured by it."""
         return self.size(self.at_zero())
@@ -138,29 +145,38 @@ class FixedPointMap(ABC):
         return f"{type(self).__name__}(nodes={self.graph.num_nodes}, heads={self.heads}, contraction={factor}{extra})"
 
 
-def checked(name: str, value: Tensor, rows: int, heads: int | None, like: Tensor | None, device: torch.device) -> Tensor:
-    """A parameter [rows, heads] of a map in float32 or float64; half precision is solved in float32."""
+def checked(
+    name: str, value: Tensor, rows: int, heads: int | None, dtype: torch.dtype | None, device: torch.device, stored: bool = False
+) -> Tensor:
+    """A parameter [rows, heads] of a map in float32 or float64; half precision is solved in float32.
+
+    Where it is only ``stored``, and kernels read it as it is, bfloat16 is kept: a GPU then moves half as much.
+    """
     if not isinstance(value, Tensor):
         raise InputError(f"{name}: expected a tensor of shape [{rows}, heads], but got {type(value).__name__}")
-    shape = f"[{rows}, {'heads' if heads is None else heads}]"
     fits = value.dim() == 2 and value.shape[0] == rows and heads in (None, value.shape[1])
+    if fits and value.dtype in PRECISE and dtype in (None, value.dtype) and value.device == device:
+        return value  # what follows spells out what is wrong
+    shape = f"[{rows}, {'heads' if heads is None else heads}]"
     expect(fits, name, f"shape {shape}", list(value.shape))
     expect(value.is_floating_point(), name, "a floating point dtype", value.dtype)
     expect(value.device == device, name, f"a tensor on {device}, where the graph is", value.device)
-    value = value.float() if value.dtype in HALF else value
-    expect(like is None or value.dtype == like.dtype, name, f"{None if like is None else like.dtype}", value.dtype)
+    kept = stored and value.dtype == torch.bfloat16 and backend(value.new_empty(0, dtype=torch.float32)).STORES_BFLOAT16
+    value = value.float() if value.dtype in HALF and not kept else value
+    expect(dtype is None or value.dtype == dtype, name, f"{dtype}", value.dtype)
     return value
 
 
 def measure_contraction(graph: Graph, weight: Tensor, bias: Tensor, lipschitz: float) -> Tensor:
     """The largest absolute row sum of every graph and head times the Lipschitz constant, [G, H].
 
-    Raises unless it is below one, and where the bias is not finite (inside torch.compile the solve itself looks for that).
+    Raises unless it is below one, and where the bias is not finite (on a GPU, and inside torch.compile, the solve looks for that).
     """
     if traced(weight):
         return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight.detach(), lipschitz)
     if torch._C._are_functorch_transforms_active():
-        finite("bias", bias)
+        if not weight.is_cuda:
+            finite("bias", bias)
         return _Contraction.apply(graph, weight, lipschitz)
     return _measured(graph, weight.detach(), lipschitz, bias.detach())
 
@@ -188,11 +204,16 @@ class _Contraction(torch.autograd.Function):
 def _measured(graph: Graph, weight: Tensor, lipschitz: float, bias: Tensor | None = None) -> Tensor:
     # a sum of d terms in float64 can be d units in the last place too small
     wider = lipschitz * (1 + (max_degree(graph) + 2) * torch.finfo(torch.float64).eps)
-    kernels = backend(weight)
-    factor = kernels.row_peaks(graph.rows, graph.segments, weight).mul_(wider)
-    worst, whole = kernels.worst(factor, weight[:0] if bias is None else bias)
+    factor = backend(graph.row).row_peaks(graph.rows, graph.segments, weight, wider)
+    if not weight.is_cuda:
+        check_contraction(factor, weight[:0] if bias is None else bias)
+    return factor
+
+
+def check_contraction(factor: Tensor, bias: Tensor) -> None:
+    """Raise unless all factors [G, H] are below one, and all of the bias is finite."""
+    worst, whole = backend(bias).worst(factor, bias)
     if not whole:
-        assert bias is not None
         finite("bias", bias)
     if not worst < 1:
         bad = ~(factor < 1)
@@ -204,7 +225,6 @@ def _measured(graph: Graph, weight: Tensor, lipschitz: float, bias: Tensor | Non
             f"weight: expected rows whose absolute sum times the activation's slope stays below 1, but got {came:.8g} in graph "
             f"{where}, head {head} ({int(bad.sum())} of {bad.numel()} graphs and heads do not contract)"
         )
-    return factor
 
 
 def max_degree(graph: Graph) -> int:

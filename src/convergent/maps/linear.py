@@ -17,7 +17,7 @@ class LinearMap(WeightedMap):
     Args:
         graph: the structure.
         weight: one number per edge and head, [E, H], in the order of the graph's ``edge_index``; rows must have absolute sums
-            below one.
+            below one. On a GPU weights in bfloat16 stay as they are, which halves what a step reads; sums are in the dtype of the bias.
         bias: [N, H].
     """
 
@@ -38,7 +38,7 @@ class LinearMap(WeightedMap):
 
     def settle(self, x0: Tensor | None, keep: Tensor | None, accuracy: Accuracy) -> Settled:
         """The certified fixed point of the graphs where ``keep`` [G] is true (None: of all), in one call of the kernels."""
-        kernels, graph = backend(self.weight), self.graph
+        kernels, graph = backend(self.bias), self.graph
         layout = graph.cached(f"layout of {kernels.__name__}", lambda: kernels.arrange(graph.rows, graph.segments))
         return kernels.settle(layout, graph.rows, graph.segments, self.weight, self.bias, x0, self.norm, keep, accuracy)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from convergent.errors import expect
 from convergent.graph import Graph, Subset
 from convergent.kernels import backend
 from convergent.kernels.activations import ACTIVATIONS
-from convergent.maps.base import FixedPointMap, checked, measure_contraction
+from convergent.maps.base import FixedPointMap, check_contraction, checked, measure_contraction
 
 
 class WeightedMap(FixedPointMap):
@@ -24,12 +25,22 @@ class WeightedMap(FixedPointMap):
     def __init__(self, graph: Graph, weight: Tensor, bias: Tensor, activation: str):
         expect(activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", repr(activation))
         self.graph, self.norm, self.activation = graph, "max", activation
-        self.weight = checked("weight", weight, graph.num_edges, None, None, graph.device)
-        self.bias = checked("bias", bias, graph.num_nodes, self.weight.shape[1], self.weight, graph.device)
+        self.weight = checked("weight", weight, graph.num_edges, None, None, graph.device, stored=True)
+        dtype = None if self.weight.dtype == torch.bfloat16 else self.weight.dtype
+        self.bias = checked("bias", bias, graph.num_nodes, self.weight.shape[1], dtype, graph.device)
         self.contraction = measure_contraction(graph, self.weight, self.bias, ACTIVATIONS[activation].lipschitz)
 
     def parameters(self) -> tuple[Tensor, ...]:
         return self.weight, self.bias
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What is computed in; weights may be stored in bfloat16."""
+        return self.bias.dtype
+
+    def verify(self) -> None:
+        if self.bias.is_cuda and self.norm == "max":  # the gradient an adjoint starts from may be anything
+            check_contraction(self.contraction, self.bias.detach())
 
     def _restore(self, parameters: list[Tensor], settings: str) -> None:
         self.weight, self.bias = parameters
@@ -58,6 +69,6 @@ class WeightedMap(FixedPointMap):
     def as_dense(self) -> Tensor:
         """W of every head, [H, N, N]."""
         size = self.graph.num_nodes
-        matrix = self.weight.new_zeros(size, size, self.heads)
+        matrix = self.bias.new_zeros(size, size, self.heads)
         index = (self.graph.row.long(), self.graph.column.long())
-        return matrix.index_put(index, self.weight, accumulate=True).permute(2, 0, 1)
+        return matrix.index_put(index, self.weight.to(self.dtype), accumulate=True).permute(2, 0, 1)

@@ -25,12 +25,14 @@ class Scaler(nn.Module):
     mean: Tensor
     std: Tensor
     least: Tensor
+    places: Tensor  # of the logarithms; on the device, where a list would have to be copied in every call
 
     def __init__(self, columns: int, logs: Sequence[int] = ()):
         super().__init__()
         expect(all(0 <= column < columns for column in logs), "logs", f"columns from 0 to {columns} - 1", list(logs))
         self.columns, self.logs = columns, list(logs)
         self.width = columns + len(self.logs)
+        self.register_buffer("places", torch.tensor(self.logs, dtype=torch.long), persistent=False)
         self.register_buffer("mean", torch.zeros(self.width))
         self.register_buffer("std", torch.ones(self.width))
         self.register_buffer("least", torch.full((len(self.logs),), 1e-30))  # what a logarithm is taken of at the least
@@ -53,7 +55,8 @@ class Scaler(nn.Module):
     def _widened(self, values: Tensor) -> Tensor:
         if not self.logs:
             return values
-        return torch.cat([values, torch.maximum(values[:, self.logs], self.least.to(values.dtype)).log()], 1)
+        sizes = values.index_select(1, self.places)
+        return torch.cat([values, torch.maximum(sizes, self.least.to(values.dtype)).log()], 1)
 
     def forward(self, values: Tensor) -> Tensor:
         return (self._widened(values) - self.mean) / self.std

@@ -38,4 +38,4 @@ class Deflated(Solver):
         assert start is None  # the loop solves for corrections, which start from zero
         structure = (fixed.graph.rows, fixed.graph.segments)
         operator = (fixed.weight, fixed.bias.to(fixed.dtype), fixed.norm)
-        return Burst(*backend(fixed.weight).deflated(*structure, *operator, fixed.contraction, goal, limit))
+        return Burst(*backend(fixed.bias).deflated(*structure, *operator, fixed.contraction, goal, limit))

@@ -26,7 +26,7 @@ class Direct(Solver):
         assert start is None
         graph = fixed.graph
         if graph.largest <= DENSE_NODES:
-            x = backend(fixed.bias).lu_solve(graph.rows, graph.segments, fixed.weight, fixed.bias)
+            x = backend(fixed.bias).lu_solve(graph.rows, graph.segments, fixed.weight.to(fixed.dtype), fixed.bias)
         else:
             x = _sparse_lu(fixed)
         return Burst(x, torch.isfinite(goal).any(1).long())

@@ -11,13 +11,14 @@ refinement, so that float32 steps reach float64 residuals. A non-linear map goes
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from convergent import certify
-from convergent.errors import ConvergenceError
+from convergent.errors import ConvergenceError, InputError
+from convergent.graph import SMALL
 from convergent.kernels import SAFETY, Accuracy
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.solvers.picard import Picard
@@ -45,6 +46,13 @@ def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Ten
 
 
 def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> Solution:
+    if capturing(fixed.device):
+        raise InputError(
+            "solve: expected, inside a CUDA graph, a linear map on small graphs (at most "
+            f"{SMALL} edges each), Auto or Deflated, and no max_iterations, but got {type(fixed).__name__} on {fixed.graph} with "
+            f"{type(solver).__name__}"
+        )
+    fixed.verify()
     state = _State.begin(solver, fixed, x0, tol)
     while state.active.any():
         state.advance()
@@ -54,27 +62,36 @@ def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tens
 def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> tuple[Solution | None, bool]:
     """Small graphs whole in one call of the kernels, and the loop for what that leaves over; None: there is none to settle.
 
-    Also whether that one call did it all: to look at the status once more would make a GPU wait once more.
+    Also whether that one call did it all: to look at the status once more would make a GPU wait once more. While a CUDA graph is
+    captured nobody can look: the status says what was left over, and a gradient that was is not a number.
     """
-    limit, small = solver.settles, fixed.graph.small
-    none = small is not None and not bool(small.any())
-    if not isinstance(fixed, LinearMap) or limit == 0 or solver.max_iterations is not None or none:
+    limit = solver.settles
+    if not isinstance(fixed, LinearMap) or limit == 0 or solver.max_iterations is not None or not fixed.graph.any_small:
         return None, False
+    small = fixed.graph.small
     absolute, rtol = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
     factor = None if solver.certify == "plain" else amplification(fixed, solver.certify)
     accuracy = Accuracy(fixed.contraction, factor, absolute, rtol, certify.unit(fixed), solver.refine, limit)
     result = fixed.settle(x0, small, accuracy)
-    status = torch.zeros_like(result.met, dtype=torch.int8)
     used = used_methods(("Deflated",), fixed.device)
-    solution = Solution(result.value, result.residual, result.bound, status, result.steps, used)
-    if bool(result.met.all()):
+    solution = Solution(*result, used)
+    if capturing(fixed.device):
+        hidden = fixed.norm == "one"  # nobody sees the status of an adjoint
+        value = torch.where(fixed.graph.spread(result.met), result.value, torch.nan) if hidden else result.value
+        return replace(solution, value=value), True
+    if not bool(result.status.any()):
         return solution, True
-    status.masked_fill_(~result.met, Status.BUDGET)
+    fixed.verify()  # here graphs still have the numbers the caller knows them by
     left = ~solution.converged
     subset = fixed.graph.subset(left)
     start = None if x0 is None else x0[subset.nodes]
     rest = _iterated(solver, fixed.restrict(subset, left), start, None if tol is None else tol[left])
     return solution.replaced(left, subset.nodes, rest), False
+
+
+def capturing(device: torch.device) -> bool:
+    """Whether work on this device is being written down as a CUDA graph, not done."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def amplification(fixed: FixedPointMap, kind: str) -> Tensor:

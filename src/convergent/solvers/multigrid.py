@@ -183,7 +183,7 @@ class Cycle:
         self.version, self.dtype = fixed.weight._version, dtype
         self.weight = fixed.weight.detach().to(dtype)  # not the tensor it is kept under, which could then never go
         structure = hierarchy(fixed.graph)
-        self.operators = list(_operators(structure, backend(fixed.weight).ordered(fixed.graph.rows, self.weight)))
+        self.operators = list(_operators(structure, backend(fixed.bias).ordered(fixed.graph.rows, self.weight)))
 
     def widen(self, fixed: LinearMap) -> LinearMap:
         """The map in the dtype of the cycle."""

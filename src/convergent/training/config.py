@@ -27,6 +27,7 @@ class TrainConfig:
         validate_every, validation_graphs: how often, and on how many graphs that are never trained on.
         patience: validations without a better one after which training stops; None: never.
         checkpoint_every: steps between two points from which a run can be resumed.
+        capture: replay steps as CUDA graphs where possible; on a CPU it changes nothing.
         task_settings, model_settings: changes to the task's and the model's own.
     """
 
@@ -43,6 +44,7 @@ class TrainConfig:
     validation_graphs: int = 64
     patience: int | None = None
     checkpoint_every: int = 100
+    capture: bool = True
     task_settings: dict[str, Any] = field(default_factory=dict)
     model_settings: dict[str, Any] = field(default_factory=dict)
 
@@ -53,6 +55,7 @@ class TrainConfig:
             expect(fits, name, f"{'None or ' if may_miss else ''}a whole number, 1 or more", repr(value))
         expect(self.schedule in SCHEDULES, "schedule", f"one of {SCHEDULES}", repr(self.schedule))
         expect(self.rate > 0, "rate", "a positive number", self.rate)
+        expect(isinstance(self.capture, bool), "capture", "True or False", repr(self.capture))
         expect(self.clip is None or self.clip > 0, "clip", "None or a positive number", self.clip)
 
     def to_json(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback
 
 from convergent.nn.model import count_parameters
 from convergent.training.config import TrainConfig
-from convergent.training.module import Training
+from convergent.training.module import LOG_EVERY, Training
 from convergent.training.run import (
     CHECKPOINT,
     METRICS,
@@ -32,8 +32,6 @@ from convergent.training.run import (
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
-
-LOG_EVERY = 10
 
 
 class Keeper(Callback):
@@ -69,8 +67,9 @@ class Keeper(Callback):
 
     def on_train_batch_end(self, trainer: lightning.Trainer, training: lightning.LightningModule, *_: Any) -> None:
         step, last = trainer.global_step, trainer.global_step == self.config.steps
+        assert isinstance(training, Training)
         if step % LOG_EVERY == 0 or last:
-            self._log_step(trainer)
+            self._log_step(trainer, training)
         if step % self.config.validate_every == 0 or last:
             self._validate(trainer, training)
         if step % self.config.checkpoint_every == 0:
@@ -84,10 +83,10 @@ class Keeper(Callback):
         if self.interrupted and (trainer.world_size == 1 or step % LOG_EVERY == 0):
             trainer.should_stop = True
 
-    def _log_step(self, trainer: lightning.Trainer) -> None:
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        row = {name: metrics.get(name, float("nan")) for name in ("loss", "iterations", "worst_bound")}
-        self._write(trainer, METRICS, {"rate": trainer.optimizers[0].param_groups[0]["lr"], **row})
+    def _log_step(self, trainer: lightning.Trainer, training: Training) -> None:
+        seen = training.look()
+        row = {name: seen.get(name, float("nan")) for name in ("loss", "iterations", "worst_bound")}
+        self._write(trainer, METRICS, {"rate": float(trainer.optimizers[0].param_groups[0]["lr"]), **row})
 
     def _write(self, trainer: lightning.Trainer, name: str, row: dict[str, float]) -> None:
         """A row of a table, and the same to TensorBoard."""
@@ -98,8 +97,8 @@ class Keeper(Callback):
             for label, value in row.items():
                 self.board.add_scalar(f"{name.removesuffix('.csv')}/{label}", value, trainer.global_step)
 
-    def _validate(self, trainer: lightning.Trainer, training: lightning.LightningModule) -> None:
-        assert isinstance(training, Training)
+    def _validate(self, trainer: lightning.Trainer, training: Training) -> None:
+        training.look()  # a model that went wrong is not judged
         self.validation = training.validate()
         self._write(trainer, VALIDATIONS, self.validation)
         first = next(iter(self.validation.values()))

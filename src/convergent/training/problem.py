@@ -84,7 +84,8 @@ class Problem(ABC):
     def loss(self, model: GraphModel, prediction: Tensor, batch: GraphBatch) -> Tensor:
         """Squared errors, summed over the batch, in units of the answers' own spread where the model knows it."""
         scale = model.answers.std if isinstance(model, ScaledModel) and model.answers is not None else 1.0
-        return ((prediction - batch.y) / scale).square().sum()
+        squares = ((prediction - batch.y) / scale).square()
+        return (squares if batch.weight is None else squares * batch.weight).sum()
 
     def named(self) -> Named:
         return find(self.config.model, self.task)

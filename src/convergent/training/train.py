@@ -94,6 +94,8 @@ def _fit(trainer: lightning.Trainer, training: Training, keeper: Keeper, resume:
             if keeper.interrupted:
                 raise KeyboardInterrupt from None
             raise
+        finally:
+            training.close()
         if keeper.interrupted and trainer.global_step < keeper.config.steps:
             keeper.keep(trainer)
             raise KeyboardInterrupt

@@ -1,0 +1,77 @@
+"""A whole training step of CGS(64) on value iteration: replayed as training does it, as called from Python, and with its peers.
+
+The peers' steps are ours with another fixed point, called from Python: the way they stop, by looking at the device, cannot be
+replayed. A run is timed with everything around its steps, new graphs included.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import step
+from benchmarks.cuda.clock import wall_time
+from benchmarks.measure import OURS, Candidate, Timing
+from benchmarks.options import Options
+from benchmarks.report import Case, Report, Target
+from benchmarks.w1 import DENSE, INDEX_ADD
+from convergent.training.captured import CapturedStep
+from convergent.training.config import TrainConfig
+from convergent.training.models import VALUE_ITERATION
+from convergent.training.train import train
+
+REPLAYED = "convergent, replayed"
+SAME_STEPS = 4  # after which the losses of a replayed and a called network are compared
+
+
+def run(report: Report, options: Options) -> None:
+    graphs, heads, warm, rounds, steps = (4, 8, 3, 1, (2, 4)) if options.quick else (64, 64, 40, 5, (400, 1600))
+    config = TrainConfig(task=VALUE_ITERATION, model=f"CGS({heads})", seed=options.seed, graphs=graphs)
+    report.settings["training"] = {"graphs": graphs, "heads": heads, "steps_before": warm, "rounds": rounds, "run": steps}
+    options.say("training step")
+    lesson = step.begin(config, warm, options.device)
+    case = step.compare(f"CGS({heads}), a training step", lesson, (INDEX_ADD, DENSE), rounds, options.budget(3.0))
+    count = 2 if options.quick else 50
+    case.timings[REPLAYED], case.errors[REPLAYED] = replayed(lesson, count, options)
+    case.measured = pace(config, case.timings[REPLAYED].median, steps, options.device)
+    report.cases.append(case)
+    title = f"CGS({heads}) training step"
+    for peer, wanted in ((DENSE, 5), (INDEX_ADD, 3)):
+        report.targets.append(Target(f"{title}: {peer}", case.ratio(peer, ours=REPLAYED), at_least=wanted))
+    options.keep(report)
+
+
+def replayed(lesson: step.Lesson, count: int, options: Options) -> tuple[Timing, dict[str, float]]:
+    """Steps in a row as training takes them, and how far the loss is from that of steps that are called."""
+    learner, called = lesson.fresh(), lesson.fresh()
+    recorded = CapturedStep(learner.model, lesson.problem.loss, learner.optimizer)
+    batch = recorded.prepare(lesson.batch.to("cpu"))
+    mine = [float(recorded(batch)) for _ in range(SAME_STEPS)][-1]
+    theirs = [float(step.take_step(called, lesson)) for _ in range(SAME_STEPS)][-1]
+
+    def take(_: None) -> None:
+        for _ in range(count):
+            recorded(batch)
+
+    timing = wall_time(Candidate(take, count=count), options.device, 2 if options.quick else 20)
+    return timing, {"loss": abs(mine - theirs) / theirs}
+
+
+def pace(config: TrainConfig, busy: float, steps: tuple[int, int], device: str) -> dict[str, Any]:
+    """Steps per second of two whole runs, one longer than the other, so that what happens once does not count.
+
+    The share of time the card is busy is that of the steps alone, replayed back to back, in the time of a run.
+    """
+    seconds = []
+    for count in steps:
+        settings = {**config.to_json(), "steps": count, "validate_every": 10**6, "checkpoint_every": 10**6}
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.perf_counter()
+            train(TrainConfig(**settings), Path(folder) / "run", device=device)
+            seconds.append(time.perf_counter() - began)
+    each = (seconds[1] - seconds[0]) / (steps[1] - steps[0])
+    return {"steps_per_second_replayed": 1 / busy, "steps_per_second_of_a_run": 1 / each, "share_busy_in_a_run": busy / each}
