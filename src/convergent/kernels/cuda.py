@@ -14,6 +14,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from convergent.kernels import cuda_rows, cuda_settle, cuda_step
 from convergent.kernels.activations import ACTIVATIONS
+from convergent.kernels.cuda_launch import Kernel
 from convergent.kernels.reference import (
     Accuracy,
     Rows,
@@ -158,7 +159,7 @@ class Tile(NamedTuple):
 # Measured on an H200: numbers in a tile, positions, how many times as many are asked for at a time, and warps, by heads at once.
 SHAPES = {
     1: (256, 4, 3, 2),
-    2: (512, 4, 3, 4),
+    2: (1024, 4, 3, 4),
     4: (1024, 2, 3, 4),
     8: (1024, 2, 2, 4),
     16: (1024, 2, 1, 4),
@@ -167,9 +168,11 @@ SHAPES = {
 }
 
 
-def _tile(heads: int, typical: int) -> Tile:
+def _tile(heads: int, typical: int, stored: torch.dtype) -> Tile:
     at_once = _heads_at_once(heads, 64)
     size, positions, unroll, warps = SHAPES[at_once]
+    if stored == torch.bfloat16 and at_once >= 8:
+        size *= 2  # a thread takes eight numbers then, and the positions of a row should stay within a warp
     positions = min(positions, typical)
     return Tile(size // (at_once * positions), positions, min(unroll, _parts(typical, positions)), at_once, warps)
 
@@ -189,7 +192,7 @@ def _rows(rows: Rows, weight: Tensor, x: Tensor, bias: Tensor | None, wide: bool
     if not out.numel():
         return out
     plan, order = plan_of(rows), rows.column if rows.order is None else rows.order
-    tile = _tile(heads, plan.typical)
+    tile = _tile(heads, plan.typical, weight.dtype)
     weight, x = weight.contiguous(), x.contiguous()
     offset = x if bias is None else bias.contiguous()
     flags = (rows.order is not None, absolute, ones, wide, _long(max(rows.column.shape[0], nodes), heads))
@@ -425,12 +428,13 @@ class _Step:
         goal: Tensor, shift: Shift | None,
     ):  # fmt: skip
         self.rows, self.weight, self.bias, self.shift = rows, weight, bias, shift
-        (nodes, self.heads), graphs, device = bias.shape, goal.shape[0], bias.device
+        (self.nodes, self.heads), graphs, device = bias.shape, goal.shape[0], bias.device
         self.live = torch.isfinite(goal).any(1).to(torch.int8)
         self.steps = torch.zeros(graphs, dtype=torch.long, device=device)
         self.since, self.often = 0, MEASURE if shift is None else 1
+        self.launches: dict[Any, Any] = {}  # that were made before
         self.plan = plan_of(rows)
-        self.tile = _tile(self.heads, self.plan.typical)
+        self.tile = _tile(self.heads, self.plan.typical, weight.dtype)
         self.pieces = pieces_of(segments, self.tile.rows)
         self.partial = torch.empty(self.pieces.first.shape[0], 3, self.heads, dtype=bias.dtype, device=device)
         self.groups = _parts(self.pieces.most, GROUP)
@@ -444,9 +448,9 @@ class _Step:
         memory = goals if shift is None else (torch.full_like(goals[0], torch.inf), shift.coarse)
         self.decided = (pointer, self.grouped, *goals, *memory, self.by, self.live, self.steps)
         self.epsilon, self.one = torch.finfo(bias.dtype).eps, norm == "one"
-        wide, long = bias.dtype == torch.float64, _long(max(rows.column.shape[0], nodes), self.heads)
+        wide, long = bias.dtype == torch.float64, _long(max(rows.column.shape[0], self.nodes), self.heads)
         self.flags = (False, False, False, wide, long)
-        self.constants = (activation, shift is not None, self.one, self.plan.heavy is not None, wide, long, *self.tile[:4])
+        self.constants = (activation, shift is not None, self.one, self.plan.heavy is not None, wide, long, *self.tile[:4], graphs == 1)
         if self.plan.heavy is not None:
             self.owner = torch.bucketize(self.plan.heavy, segments[1:].long(), right=True)
 
@@ -456,23 +460,37 @@ class _Step:
             _long_rows(self.plan, rows.column, rows.column, self.weight, y, out, self.flags, (self.owner, self.live))
         self.since += 1
         measured = last or self.since == self.often
-        tensors = (
-            pieces.first, pieces.last, pieces.owner, self.live, rows.pointer, rows.column, self.weight, self.bias, y, self.sums,
-            self.image, self.by, out, self.partial,
-        )  # fmt: skip
-        grid = (pieces.first.shape[0], _parts(self.heads, tile.heads))
-        cuda_step.step(grid, tensors, (self.heads, HEAVY), (*self.constants, measured), tile.warps)
+        if not self._again(key := (y.data_ptr(), out.data_ptr(), measured)):
+            tensors = (
+                pieces.first, pieces.last, pieces.owner, self.live, rows.pointer, rows.column, self.weight, self.bias, y, self.sums,
+                self.image, self.by, out, self.partial,
+            )  # fmt: skip
+            grid = (pieces.first.shape[0], _parts(self.heads, tile.heads))
+            self._launch(key, cuda_step.step, grid, tensors, (self.nodes, self.heads, HEAVY), (*self.constants, measured), tile.warps)
         if measured:
             self.decide()
 
     def decide(self) -> None:
+        """What came of the steps since the last decision."""
         graphs, b, shifted = self.live.shape[0], _heads_at_once(self.heads, 16), self.shift is not None
-        if self.groups > 1:
-            found = (self.pieces.pointer, self.partial, self.grouped)
-            grid = (graphs * self.groups, _parts(self.heads, b))
-            cuda_step.gather(grid, found, (self.heads, self.groups), (self.one, shifted, GROUP, b))
-        cuda_step.decide((graphs, 1), self.decided, (self.heads, self.since, self.epsilon), (shifted, self.one, b))
+        if self.groups > 1 and not self._again("gather"):
+            found, grid = (self.pieces.pointer, self.partial, self.grouped), (graphs * self.groups, _parts(self.heads, b))
+            self._launch("gather", cuda_step.gather, grid, found, (self.heads, self.groups), (self.one, shifted, GROUP, b))
+        if not self._again(self.since):
+            numbers = (self.heads, self.since, self.epsilon)
+            self._launch(self.since, cuda_step.decide, (graphs, 1), self.decided, numbers, (shifted, self.one, b))
         self.since = 0
+
+    def _again(self, key: Any) -> bool:
+        """The launch of this key once more, if it was made before: then nothing has to be looked up."""
+        launch = self.launches.get(key)
+        if launch is not None:
+            launch()
+        return launch is not None
+
+    def _launch(self, key: Any, kernel: Kernel, *arguments: Any) -> None:
+        kernel(*arguments)
+        self.launches[key] = kernel.prepared(*arguments)
 
 
 class _Look:
@@ -480,17 +498,19 @@ class _Look:
 
     def __init__(self, live: Tensor):
         self.live = live
-        self.seen: tuple[Tensor, torch.cuda.Event] | None = None
+        self.flags: list[Tensor] = []
+        self.seen: torch.cuda.Event | None = None
 
     def any_left(self) -> bool:
         if not self.live.is_cuda:  # in Triton's interpreter
             return bool(self.live.any())
-        before = self.seen
-        flag = torch.empty((), dtype=torch.int8, pin_memory=True).copy_(self.live.max(), non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()
-        self.seen = (flag, event)
-        if before is None:
-            return True
-        before[1].synchronize()
-        return bool(before[0])
+        if not self.flags:
+            self.flags = list(torch.ones(2, dtype=torch.int8, pin_memory=True))
+        before, self.seen = self.seen, torch.cuda.Event()
+        if before is not None:
+            before.synchronize()
+        known = bool(self.flags[0])
+        self.flags.reverse()
+        self.flags[0].copy_(self.live.max(), non_blocking=True)
+        self.seen.record()
+        return known

@@ -7,6 +7,7 @@ run. Here the few facts it looks for (dtypes, addresses and sizes that are multi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,15 +31,25 @@ class Kernel:
         if device is not None and device != torch.cuda.current_device():
             with torch.cuda.device(device):
                 return self(grid, tensors, numbers, constants, warps)
+        self.prepared(grid, tensors, numbers, constants, warps)()
+
+    def prepared(
+        self, grid: tuple[int, int], tensors: Sequence[Tensor], numbers: Sequence[float], constants: tuple[Any, ...], warps: int = 4
+    ) -> Callable[[], None]:
+        """The same launch, to be made again and again on the current device while these tensors live."""
+        device = tensors[0].device.index
         addresses = [tensor.data_ptr() for tensor in tensors]
         facts = ([tensor.dtype for tensor in tensors], [address & 15 == 0 for address in addresses], map(_fact, numbers))
         key = (device, warps, constants, *map(tuple, facts))
         launch = self.forms.get(key)
-        if launch is None:
+        if launch is not None:
+            return partial(launch, *grid, *addresses, *numbers, *constants)
+
+        def first() -> None:
             compiled = self.function[grid](*tensors, *numbers, *constants, num_warps=warps)  # and launched
             self.forms[key] = None if compiled is None else _launcher(compiled, device)  # None: in Triton's interpreter
-        else:
-            launch(*grid, *addresses, *numbers, *constants)
+
+        return first
 
 
 def _fact(number: float) -> Any:

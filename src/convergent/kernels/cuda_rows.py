@@ -34,15 +34,19 @@ def positions(order, column, begin, length, offset, PERMUTED: tl.constexpr, ONES
 
 
 @triton.jit
-def terms(weight, x, inside, edge, source, head, heads, ABSOLUTE: tl.constexpr, ONES: tl.constexpr, STREAM: tl.constexpr,
-          WIDE: tl.constexpr):  # fmt: skip
-    """w x at these positions [R, D, B]; |w| (ABSOLUTE) or w alone (ONES)."""
+def factors(weight, inside, edge, head, heads, ABSOLUTE: tl.constexpr, STREAM: tl.constexpr, WIDE: tl.constexpr):
+    """The weights at these positions, [R, D, B]."""
     mask = inside[:, :, None] & (head < heads)[None, None, :]
     factor = tl.load(weight + edge[:, :, None] * heads + head[None, None, :], mask=mask, other=0.0, eviction_policy=STREAM)
     factor = factor.to(tl.float64 if WIDE else tl.float32)
-    if ABSOLUTE:
-        factor = tl.abs(factor)
+    return tl.abs(factor) if ABSOLUTE else factor
+
+
+@triton.jit
+def times_x(factor, x, inside, source, head, heads, ONES: tl.constexpr):
+    """Times what is read there, or not (ONES)."""
     if not ONES:
+        mask = inside[:, :, None] & (head < heads)[None, None, :]
         value = tl.load(x + source[:, :, None] * heads + head[None, None, :], mask=mask, other=0.0)
         factor = factor * value.to(factor.dtype)
     return factor
@@ -52,27 +56,31 @@ def terms(weight, x, inside, edge, source, head, heads, ABSOLUTE: tl.constexpr, 
 def row_product(weight, order, column, x, begin, length, head, heads, PERMUTED: tl.constexpr, ABSOLUTE: tl.constexpr,
                 ONES: tl.constexpr, WIDE: tl.constexpr, LONG: tl.constexpr, R: tl.constexpr, D: tl.constexpr, U: tl.constexpr,
                 B: tl.constexpr):  # fmt: skip
-    """The sum of the terms of R rows, [R, B], U times D positions at a time: their columns are asked for before anything else."""
+    """W x of R rows, or sums of w (ONES), of |w| (ABSOLUTE): [R, B].
+
+    U times D positions are taken at a time, columns before weights before x, so that as much as possible is under way together.
+    """
     total = tl.zeros([R, B], tl.float64 if WIDE else tl.float32)
     longest = tl.max(length)
-    offset = tl.arange(0, D)
     # a single head leaves no room in the cache for what is read once
     STREAM: tl.constexpr = "evict_first" if B == 1 else ""
     for start in range(0, longest, U * D):
-        at = start + offset
+        at = start + tl.arange(0, D)
         inside, edge, source = positions(order, column, begin, length, at, PERMUTED, ONES, STREAM, LONG)
-        if U == 1:
-            found = terms(weight, x, inside, edge, source, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
-        else:
+        if U > 1:
             inside1, edge1, source1 = positions(order, column, begin, length, at + D, PERMUTED, ONES, STREAM, LONG)
-            if U == 2:
-                found = terms(weight, x, inside, edge, source, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
-                found += terms(weight, x, inside1, edge1, source1, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
-            else:
-                inside2, edge2, source2 = positions(order, column, begin, length, at + 2 * D, PERMUTED, ONES, STREAM, LONG)
-                found = terms(weight, x, inside, edge, source, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
-                found += terms(weight, x, inside1, edge1, source1, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
-                found += terms(weight, x, inside2, edge2, source2, head, heads, ABSOLUTE, ONES, STREAM, WIDE)
+        if U > 2:
+            inside2, edge2, source2 = positions(order, column, begin, length, at + 2 * D, PERMUTED, ONES, STREAM, LONG)
+        found = factors(weight, inside, edge, head, heads, ABSOLUTE, STREAM, WIDE)
+        if U > 1:
+            found1 = factors(weight, inside1, edge1, head, heads, ABSOLUTE, STREAM, WIDE)
+        if U > 2:
+            found2 = factors(weight, inside2, edge2, head, heads, ABSOLUTE, STREAM, WIDE)
+        found = times_x(found, x, inside, source, head, heads, ONES)
+        if U > 1:
+            found += times_x(found1, x, inside1, source1, head, heads, ONES)
+        if U > 2:
+            found += times_x(found2, x, inside2, source2, head, heads, ONES)
         total += tl.sum(found, axis=1)
     return total
 

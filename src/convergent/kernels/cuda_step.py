@@ -69,43 +69,50 @@ def over_rows(values, ONE: tl.constexpr):
 
 
 @triton.jit
-def step_kernel(first, last, owner, live, pointer, column, weight, bias, y, sums, image, shift, out, partial, heads, heavy,
+def step_kernel(first, last, owner, live, pointer, column, weight, bias, y, sums, image, shift, out, partial, rows, heads, heavy,
                 ACTIVATION: tl.constexpr, SHIFTED: tl.constexpr, ONE: tl.constexpr, HUBS: tl.constexpr, WIDE: tl.constexpr,
                 LONG: tl.constexpr, R: tl.constexpr, D: tl.constexpr, U: tl.constexpr, B: tl.constexpr,
-                MEASURED: tl.constexpr):  # fmt: skip
-    """A step of some rows from ``y`` to ``out``, of a graph that is live; long rows (HUBS) are in ``out`` already."""
+                SINGLE: tl.constexpr, MEASURED: tl.constexpr):  # fmt: skip
+    """A step of some rows from ``y`` to ``out``, of a graph that is live; long rows (HUBS) are in ``out`` already.
+
+    A SINGLE graph needs no tables to know its pieces by.
+    """
     piece = tl.program_id(0)
     head = tl.program_id(1) * B + tl.arange(0, B)
     lanes = head < heads
-    graph = tl.load(owner + piece)
-    if tl.load(live + graph) != 0:
-        row = places(tl.load(first + piece) + tl.arange(0, R), LONG)
-        alive = row < tl.load(last + piece)
-        begin = places(tl.load(pointer + row, mask=alive, other=0), LONG)
-        length = (tl.load(pointer + row + 1, mask=alive, other=0) - begin).to(tl.int32)
-        place = row[:, None] * heads + head[None, :]
-        mask = alive[:, None] & lanes[None, :]
-        short = tl.where(length > heavy, 0, length) if HUBS else length
-        total = row_product(weight, column, column, y, begin, short, head, heads, False, False, False, WIDE, LONG, R, D, U, B)
-        total += tl.load(bias + place, mask=mask, other=0.0).to(total.dtype)
-        if HUBS:
-            total += tl.load(out + place, mask=mask & (length > heavy)[:, None], other=0.0)
+    graph, top, end = 0, piece * R, rows
+    if not SINGLE:
+        graph, top, end = tl.load(owner + piece), tl.load(first + piece), tl.load(last + piece)
+    row = places(top + tl.arange(0, R), LONG)
+    alive = row < end
+    begin = places(tl.load(pointer + row, mask=alive, other=0), LONG)
+    length = (tl.load(pointer + row + 1, mask=alive, other=0) - begin).to(tl.int32)
+    goes_on = tl.load(live + graph) != 0  # not asked before: nothing has to wait for the answer
+    length = tl.where(goes_on, length, 0)
+    lanes = lanes & goes_on
+    place = row[:, None] * heads + head[None, :]
+    mask = alive[:, None] & lanes[None, :]
+    short = tl.where(length > heavy, 0, length) if HUBS else length
+    total = row_product(weight, column, column, y, begin, short, head, heads, False, False, False, WIDE, LONG, R, D, U, B)
+    total += tl.load(bias + place, mask=mask, other=0.0).to(total.dtype)
+    if HUBS:
+        total += tl.load(out + place, mask=mask & (length > heavy)[:, None], other=0.0)
+    if SHIFTED:
+        a = tl.load(shift + graph * heads + head, mask=lanes, other=0.0).to(total.dtype)[None, :]
+        total += a * tl.load(image + place, mask=mask, other=0.0)
+    total = activated(total, ACTIVATION)
+    tl.store(out + place, total, mask=mask)
+    if MEASURED:
+        before = tl.load(y + place, mask=mask, other=0.0)
         if SHIFTED:
-            a = tl.load(shift + graph * heads + head, mask=lanes, other=0.0).to(total.dtype)[None, :]
-            total += a * tl.load(image + place, mask=mask, other=0.0)
-        total = activated(total, ACTIVATION)
-        tl.store(out + place, total, mask=mask)
-        if MEASURED:
-            before = tl.load(y + place, mask=mask, other=0.0)
-            if SHIFTED:
-                before += a * tl.load(sums + place, mask=mask, other=0.0)
-            moved = tl.where(mask, total - before, 0.0)
-            nothing = tl.zeros([R, B], total.dtype)
-            found = partial + 3 * piece.to(tl.int64) * heads + head
-            tl.store(found + LENGTH * heads, over_rows(grown(nothing, moved, ONE), ONE), mask=lanes)
-            tl.store(found + SIZE * heads, over_rows(grown(nothing, tl.where(mask, total, 0.0), ONE), ONE), mask=lanes)
-            if SHIFTED:
-                tl.store(found + SUM * heads, tl.sum(moved, axis=0), mask=lanes)
+            before += a * tl.load(sums + place, mask=mask, other=0.0)
+        moved = tl.where(mask, total - before, 0.0)
+        nothing = tl.zeros([R, B], total.dtype)
+        found = partial + 3 * piece.to(tl.int64) * heads + head
+        tl.store(found + LENGTH * heads, over_rows(grown(nothing, moved, ONE), ONE), mask=lanes)
+        tl.store(found + SIZE * heads, over_rows(grown(nothing, tl.where(mask, total, 0.0), ONE), ONE), mask=lanes)
+        if SHIFTED:
+            tl.store(found + SUM * heads, tl.sum(moved, axis=0), mask=lanes)
 
 
 @triton.jit

@@ -128,13 +128,14 @@ def _rank() -> int:
 
 @contextmanager
 def _quiet_lightning() -> Iterator[None]:
-    """Without its banners, its advice on loaders (batches are made whole), and its own use of what torch deprecates."""
+    """Without its banners, its advice on loaders (batches are made whole) and devices, and its own use of what torch deprecates."""
     logger = logging.getLogger("lightning.pytorch")
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*does not have many workers")
+            warnings.filterwarnings("ignore", "GPU available but not used")
             warnings.filterwarnings("ignore", ".*treespec, LeafSpec", FutureWarning)
             yield
     finally:
