@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -63,7 +62,7 @@ def run(report: Report, options: Options) -> None:
     cases = []
     for name, make in problems(options.quick, options.seed).items():
         base = None
-        for gamma in (0.5, 0.99) if options.quick else (0.5, 0.9, 0.99, 0.999):
+        for gamma in (0.5, 0.99) if options.quick else (0.9, 0.99, 0.999):
             if time.perf_counter() > deadline:
                 report.settings["methods"]["not_run"].append(f"{name}, gamma {gamma}")
                 continue
@@ -80,14 +79,14 @@ def run(report: Report, options: Options) -> None:
 
 def problems(quick: bool, seed: int) -> dict[str, Callable[[], Workload]]:
     """Batches of small graphs, and single graphs with and without locality."""
-    many, nodes, heads = (4, (200,), 8) if quick else (64, (1_000, 10_000, 100_000, 1_000_000), 64)
+    many, nodes, sides, heads = (4, (200,), (14,), 8) if quick else (64, (1_000, 100_000), (31, 100, 316, 1000), 64)
     found: dict[str, Callable[[], Workload]] = {
         f"{many} graphs of 20 to 50 nodes": partial(decision_processes, many, heads, START, seed),
         f"{many} graphs of 200 nodes": partial(decision_processes, many, 8, START, seed, (200, 200)),
     }
     for size in nodes:
-        side = math.isqrt(size)
         found[f"random, {size:,} nodes"] = partial(random, size, 10 * size, 4, START, seed)
+    for side in sides:
         found[f"grid {side} x {side}"] = partial(grid, side, 4, START, seed)
     return found
 
@@ -125,6 +124,8 @@ def budgeted(kind: type[Solver], work: Workload, device: str, cap: float) -> Sol
         return kind(**accuracy(work))  # small graphs whole in one call, which has no budget and is short
     probe = kind(**accuracy(work), max_iterations=PROBE)
     taken = [clocked(solving(probe, work, device)) for _ in range(2)][1]  # the first compiles
+    if taken[0] > cap:
+        return f"{PROBE} steps take {taken[0]:.2g} s"
     per_step = taken[0] / max(taken[1].iterations, 1)
     steps = max(2 * PROBE, int(cap / per_step))
     needed = steps_needed(work.gamma, RTOL * (1 - work.gamma))

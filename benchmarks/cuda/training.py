@@ -11,13 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks import step
 from benchmarks.cuda.clock import wall_time
-from benchmarks.measure import OURS, Candidate, Timing
+from benchmarks.measure import Candidate, Timing
 from benchmarks.options import Options
-from benchmarks.report import Case, Report, Target
+from benchmarks.report import Report, Target
 from benchmarks.w1 import DENSE, INDEX_ADD
 from convergent.training.captured import CapturedStep
 from convergent.training.config import TrainConfig

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 FLOWS = ("target_to_source", "source_to_target")
 SMALL = 1 << 14  # edges of a graph that fits in cache with a block of heads
+FEW = 16  # graphs that leave most of a GPU idle if each is solved by one multiprocessor: then only those of SMALL / 4 edges are
 
 
 class Subset(NamedTuple):
@@ -106,16 +107,15 @@ class Graph:
     @property
     def largest(self) -> int:
         """The number of nodes of the largest graph."""
-        if self.num_graphs == 1:
-            return self.num_nodes
-        return int(self.segments.diff().max()) if self.num_graphs else 0
+        return self.cached("largest", lambda: int(self.segments.diff().max()) if self.num_graphs else 0)
 
     @property
     def small(self) -> Tensor | None:
         """The graphs that fit in cache, bool [G]; None: all of them."""
 
         def find() -> Tensor | None:
-            fits = self.rows.pointer[self.segments.long()].diff() <= SMALL
+            few = self.device.type == "cuda" and self.num_graphs < FEW
+            fits = self.rows.pointer[self.segments.long()].diff() <= (SMALL // 4 if few else SMALL)
             return None if bool(fits.all()) else fits
 
         return self.cached("small", find)

@@ -135,7 +135,7 @@ def fixed_point(
     if traced(parameters[0]):
         call = (fixed.graph.tensors(), *problem.texts(), contraction, list(parameters), x0)
         return Solution(*torch.ops.convergent.fixed_point(*call))
-    inputs = (problem, x0, contraction, *parameters)
+    inputs: tuple[Any, ...] = (problem, x0, contraction, *parameters)
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return Solution(*_FixedPoint.apply(*inputs))
     if not torch.is_grad_enabled():  # nobody will ask for a derivative, as within most backward passes

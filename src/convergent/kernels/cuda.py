@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from convergent.kernels import cuda_rows, cuda_settle, cuda_step
+from convergent.kernels import backend, cuda_rows, cuda_settle, cuda_step
 from convergent.kernels.activations import ACTIVATIONS
 from convergent.kernels.cuda_launch import Kernel
 from convergent.kernels.reference import (
     Accuracy,
     Rows,
     Settled,
-    aggregate,
     blend,
     combine,
     dense,
@@ -311,6 +310,12 @@ def restrict(rows: Rows, weight: Tensor, inverse: Tensor | None, r: Tensor, grou
     return propagate(groups, ones, smooth) / groups.pointer.diff().unsqueeze(1).to(r.dtype)
 
 
+def aggregate(rows: Rows) -> Tensor:
+    """One node after the other, which is nothing for a GPU: done by the host."""
+    there = Rows(rows.pointer.cpu(), rows.column.cpu(), None)
+    return backend(there.pointer).aggregate(there).to(rows.pointer.device)
+
+
 # --- whole solves of small graphs ---
 
 
@@ -346,8 +351,8 @@ def settle(
         quick = torch.empty(cuda_settle.QUICK_BUFFERS.value * nodes * approached, heads, dtype=torch.float32, device=device)
         tensors = (
             segments, none if keep is None else keep, rows.pointer, rows.column, none if rows.order is None else rows.order,
-            weight.contiguous(), bias.contiguous(), optional[0], contraction.contiguous(), optional[1], table, scratch, quick, value,
-            residual, bound, status, steps,
+            weight.contiguous(), bias.contiguous(), optional[0], contraction.contiguous(), optional[1], table, scratch, quick,
+            value, residual, bound, status, steps,
         )  # fmt: skip
         half = 0.0 if dtype == torch.float64 else torch.finfo(dtype).eps / 2
         numbers = (nodes, heads, limit, fixed, float(rtol), float(unit), half)
@@ -411,10 +416,10 @@ def _stepped(
         step(here, turns[taken % 2], last=taken + 1 == limit)
         here = turns[taken % 2]
     if goal.shape[0] == 1:
-        last = int(step.steps)
-        return (turns[(last - 1) % 2] if last else start), step.steps
-    last = torch.repeat_interleave(step.steps, segments.diff(), output_size=y.shape[0]).unsqueeze(1)
-    return torch.where(last == 0, start, torch.where(last % 2 == 1, turns[0], turns[1])), step.steps
+        count = int(step.steps)
+        return (turns[(count - 1) % 2] if count else start), step.steps
+    counts = torch.repeat_interleave(step.steps, segments.diff(), output_size=y.shape[0]).unsqueeze(1)
+    return torch.where(counts == 0, start, torch.where(counts % 2 == 1, turns[0], turns[1])), step.steps
 
 
 class _Step:
@@ -450,7 +455,8 @@ class _Step:
         self.epsilon, self.one = torch.finfo(bias.dtype).eps, norm == "one"
         wide, long = bias.dtype == torch.float64, _long(max(rows.column.shape[0], self.nodes), self.heads)
         self.flags = (False, False, False, wide, long)
-        self.constants = (activation, shift is not None, self.one, self.plan.heavy is not None, wide, long, *self.tile[:4], graphs == 1)
+        hubs = self.plan.heavy is not None
+        self.constants = (activation, shift is not None, self.one, hubs, wide, long, *self.tile[:4], graphs == 1)
         if self.plan.heavy is not None:
             self.owner = torch.bucketize(self.plan.heavy, segments[1:].long(), right=True)
 
@@ -465,8 +471,8 @@ class _Step:
                 pieces.first, pieces.last, pieces.owner, self.live, rows.pointer, rows.column, self.weight, self.bias, y, self.sums,
                 self.image, self.by, out, self.partial,
             )  # fmt: skip
-            grid = (pieces.first.shape[0], _parts(self.heads, tile.heads))
-            self._launch(key, cuda_step.step, grid, tensors, (self.nodes, self.heads, HEAVY), (*self.constants, measured), tile.warps)
+            grid, numbers = (pieces.first.shape[0], _parts(self.heads, tile.heads)), (self.nodes, self.heads, HEAVY)
+            self._launch(key, cuda_step.step, grid, tensors, numbers, (*self.constants, measured), tile.warps)
         if measured:
             self.decide()
 
@@ -475,10 +481,10 @@ class _Step:
         graphs, b, shifted = self.live.shape[0], _heads_at_once(self.heads, 16), self.shift is not None
         if self.groups > 1 and not self._again("gather"):
             found, grid = (self.pieces.pointer, self.partial, self.grouped), (graphs * self.groups, _parts(self.heads, b))
-            self._launch("gather", cuda_step.gather, grid, found, (self.heads, self.groups), (self.one, shifted, GROUP, b))
+            self._launch("gather", cuda_step.gather, grid, found, (self.heads, self.groups), (self.one, shifted, GROUP, b), 8)
         if not self._again(self.since):
             numbers = (self.heads, self.since, self.epsilon)
-            self._launch(self.since, cuda_step.decide, (graphs, 1), self.decided, numbers, (shifted, self.one, b))
+            self._launch(self.since, cuda_step.decide, (graphs, 1), self.decided, numbers, (shifted, self.one, b), 8)
         self.since = 0
 
     def _again(self, key: Any) -> bool:

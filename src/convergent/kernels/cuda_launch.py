@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 import triton
-from torch import Tensor
 
 KNOWN = (3, 6)  # the last version of Triton whose compiled kernels are known to be launched as below
 
@@ -25,7 +24,7 @@ class Kernel:
         self.forms: dict[Any, Callable[..., None] | None] = {}
 
     def __call__(
-        self, grid: tuple[int, int], tensors: Sequence[Tensor], numbers: Sequence[float], constants: tuple[Any, ...], warps: int = 4
+        self, grid: tuple[int, int], tensors: Sequence[Any], numbers: Sequence[float], constants: tuple[Any, ...], warps: int = 4
     ) -> None:
         device = tensors[0].device.index
         if device is not None and device != torch.cuda.current_device():
@@ -34,7 +33,7 @@ class Kernel:
         self.prepared(grid, tensors, numbers, constants, warps)()
 
     def prepared(
-        self, grid: tuple[int, int], tensors: Sequence[Tensor], numbers: Sequence[float], constants: tuple[Any, ...], warps: int = 4
+        self, grid: tuple[int, int], tensors: Sequence[Any], numbers: Sequence[float], constants: tuple[Any, ...], warps: int = 4
     ) -> Callable[[], None]:
         """The same launch, to be made again and again on the current device while these tensors live."""
         device = tensors[0].device.index
@@ -57,7 +56,7 @@ def _fact(number: float) -> Any:
     return None if isinstance(number, float) else (number == 1, number < 2**31, number & 15 == 0)
 
 
-def _launcher(compiled: Any, device: int | None) -> Callable[..., None]:
+def _launcher(compiled: Any, device: Any) -> Callable[..., None]:
     """From a grid and arguments to a launch on the stream of the moment."""
     if tuple(map(int, triton.__version__.split(".")[:2])) > KNOWN:
         return lambda columns, rows, *arguments: compiled[(columns, rows, 1)](*arguments)

@@ -43,9 +43,10 @@ def longest_row(pointer, first, last, R: tl.constexpr):
 
 
 @triton.jit
-def product(pointer, column, order, weight, x, row, end, longest, head, heads, PERMUTED: tl.constexpr, ABSOLUTE: tl.constexpr,
-            ONES: tl.constexpr, WIDE: tl.constexpr, LONG: tl.constexpr, R: tl.constexpr, B: tl.constexpr):  # fmt: skip
+def product(operator, x, row, end, longest, head, heads, PERMUTED: tl.constexpr, ABSOLUTE: tl.constexpr, ONES: tl.constexpr,
+            WIDE: tl.constexpr, LONG: tl.constexpr, R: tl.constexpr, B: tl.constexpr):  # fmt: skip
     """W x of R rows, or the sums of the rows (ONES), of |W| (ABSOLUTE). Lanes are heads and every one walks along its row."""
+    pointer, column, order, weight = operator
     alive = row < end
     begin = tl.load(pointer + row, mask=alive, other=0).to(tl.int32)
     length = tl.load(pointer + row + 1, mask=alive, other=0).to(tl.int32) - begin
@@ -84,9 +85,8 @@ def certified(active, length, size, bias_size, c, factor, goal, rtol, unit, half
 
 
 @triton.jit
-def approach(pointer, column, order, weight, bias, sums, quick, first, last, longest, head, heads, stride, coarse, c, wanted,
-             bias_size, limit, PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr, R: tl.constexpr,
-             B: tl.constexpr):  # fmt: skip
+def approach(operator, bias, sums, quick, first, last, longest, head, heads, stride, coarse, c, wanted, bias_size, limit,
+             PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr, R: tl.constexpr, B: tl.constexpr):  # fmt: skip
     """Shifted steps in float32 from zero, to what is wanted of the residual or to where rounding begins: where y is, and steps.
 
     All lanes go on until the last is there; as many steps as the slowest contraction may need are enough.
@@ -102,7 +102,7 @@ def approach(pointer, column, order, weight, bias, sums, quick, first, last, lon
     tl.debug_barrier()
     for top in range(first, last, R):
         row, place, mask = tile(top, last, head, heads, R)
-        image = product(pointer, column, order, weight, s, row, last, longest, head, heads, PERMUTED, False, False, False, LONG, R, B)
+        image = product(operator, s, row, last, longest, head, heads, PERMUTED, False, False, False, LONG, R, B)
         tl.store(t + place, image, mask=mask)
     floor = tl.maximum(wanted, 4 * EPSILON * bias_size)  # c, wanted and sizes are in float64
     # a lane without a bias is there; one that does not contract, or is not finite, is not to be waited for
@@ -120,7 +120,7 @@ def approach(pointer, column, order, weight, bias, sums, quick, first, last, lon
         tl.debug_barrier()
         for top in range(first, last, R):
             row, place, mask = tile(top, last, head, heads, R)
-            moved = product(pointer, column, order, weight, y, row, last, longest, head, heads, PERMUTED, False, False, False, LONG, R, B)
+            moved = product(operator, y, row, last, longest, head, heads, PERMUTED, False, False, False, LONG, R, B)
             moved += tl.load(bias + place, mask=mask, other=0.0) + shift[None, :] * tl.load(t + place, mask=mask, other=0.0)
             tl.store(z + place, moved, mask=mask)
             here = tl.load(y + place, mask=mask, other=0.0) + shift[None, :] * tl.load(s + place, mask=mask, other=0.0)
@@ -143,6 +143,7 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
                   unit: tl.float64, half: tl.float64, STARTS: tl.constexpr, KEEPS: tl.constexpr, TIGHT: tl.constexpr,
                   TABLED: tl.constexpr, PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr, APPROACHED: tl.constexpr,
                   R: tl.constexpr, B: tl.constexpr):  # fmt: skip
+    operator = (pointer, column, order, weight)
     stride = places(nodes_of_all, LONG) * heads
     x, r, s = scratch + X * stride, scratch + DEFECT * stride, scratch + SUMS * stride
     graph = tl.program_id(0)
@@ -170,7 +171,7 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
     for top in range(first, last, R):
         row, place, mask = tile(top, last, head, heads, R)
         bias_sizes = grown(bias_sizes, tl.load(bias + place, mask=mask, other=0.0).to(tl.float64), ONE)
-        row_sums = product(pointer, column, order, weight, x, row, last, longest, head, heads, PERMUTED, False, True, True, LONG, R, B)
+        row_sums = product(operator, x, row, last, longest, head, heads, PERMUTED, False, True, True, LONG, R, B)
         sums += tl.where(mask, row_sums, 0.0)
         tl.store(s + place, row_sums, mask=mask)
         if STARTS:
@@ -185,8 +186,8 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
     if APPROACHED:
         # half of what is allowed: a step in float64, which there has to be, brings the rest
         wanted = 0.5 * (goal + rtol * bias_size / (1 + c)) / factor
-        taken = approach(pointer, column, order, weight, bias, s, quick, first, last, longest, head, heads, stride, coarse, c, wanted,
-                         bias_size, limit, PERMUTED, ONE, LONG, R, B)  # fmt: skip
+        taken = approach(operator, bias, s, quick, first, last, longest, head, heads, stride, coarse, c, wanted, bias_size, limit,
+                         PERMUTED, ONE, LONG, R, B)  # fmt: skip
         tl.debug_barrier()
         near = quick + (taken % 2) * stride
         if taken > 0:
@@ -205,7 +206,7 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
         for top in range(first, last, R):
             row, place, mask = tile(top, last, head, heads, R)
             here = tl.load(x + place, mask=mask, other=0.0)
-            moved = product(pointer, column, order, weight, x, row, last, longest, head, heads, PERMUTED, False, False, True, LONG, R, B)
+            moved = product(operator, x, row, last, longest, head, heads, PERMUTED, False, False, True, LONG, R, B)
             moved += tl.load(bias + place, mask=mask, other=0.0).to(tl.float64)
             moved = tl.where(mask, moved - here, 0.0)
             tl.store(r + place, moved, mask=mask)
@@ -241,14 +242,14 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
     lengths = tl.zeros([R, B], tl.float64)
     for top in range(first, last, R):
         row, place, mask = tile(top, last, head, heads, R)
-        moved = product(pointer, column, order, weight, value, row, last, longest, head, heads, PERMUTED, False, False, True, LONG, R, B)
+        moved = product(operator, value, row, last, longest, head, heads, PERMUTED, False, False, True, LONG, R, B)
         moved += tl.load(bias + place, mask=mask, other=0.0).to(tl.float64)
         moved -= tl.load(value + place, mask=mask, other=0.0).to(tl.float64)
         lengths = grown(lengths, tl.where(mask, moved, 0.0), ONE)
     tl.store(residual + lane, over_rows(lengths, ONE), mask=lanes)
     tl.store(bound + lane, known, mask=lanes)
     tl.store(status + lane, tl.where(reached, 0, UNMET).to(tl.int8), mask=lanes)
-    tl.atomic_max(steps + graph, taken.to(tl.int64))  # over blocks of heads
+    tl.atomic_max(steps + graph, tl.cast(taken, tl.int64))  # over blocks of heads
 
 
 @triton.jit
@@ -258,11 +259,11 @@ def peaks_kernel(segments, pointer, order, weight, out, heads, wider: tl.float64
     graph = tl.program_id(0)
     head = tl.program_id(1) * B + tl.arange(0, B)
     first, last = tl.load(segments + graph).to(tl.int32), tl.load(segments + graph + 1).to(tl.int32)
-    longest = longest_row(pointer, first, last, R)
+    operator, longest = (pointer, order, order, weight), longest_row(pointer, first, last, R)
     peaks, broken = tl.zeros([R, B], tl.float64), tl.zeros([R, B], tl.int32)
     for top in range(first, last, R):
         row = top + tl.arange(0, R)
-        sums = product(pointer, order, order, weight, weight, row, last, longest, head, heads, PERMUTED, True, True, True, LONG, R, B)
+        sums = product(operator, weight, row, last, longest, head, heads, PERMUTED, True, True, True, LONG, R, B)
         broken += tl.where(sums == sums, 0, 1)
         peaks = grown(peaks, sums, False)
     peak = tl.where(tl.sum(broken, axis=0) > 0, float("nan"), wider * tl.max(peaks, axis=0))

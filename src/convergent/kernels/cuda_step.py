@@ -17,7 +17,7 @@ from convergent.kernels.cuda_launch import Kernel
 from convergent.kernels.cuda_rows import places, row_product
 
 LENGTH, SUM, SIZE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # the three numbers
-PIECES = tl.constexpr(64)  # that are added up at a time
+PIECES = tl.constexpr(256)  # that are added up at a time
 
 
 @triton.jit
@@ -173,7 +173,7 @@ def decide_kernel(pointer, partial, contraction, goal, before, coarse, shift, li
                 moving = (base > 0) & (done == 0)
                 tl.store(shift + lane, tl.where(moving, total / tl.where(moving, base, 1.0), 0.0), mask=lanes)
         tl.store(steps + graph, tl.load(steps + graph) + taken)
-        tl.store(live + graph, (open_lanes > 0).to(tl.int8))
+        tl.store(live + graph, tl.where(open_lanes > 0, 1, 0))
 
 
 step, gather, decide = Kernel(step_kernel), Kernel(gather_kernel), Kernel(decide_kernel)

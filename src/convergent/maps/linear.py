@@ -17,7 +17,8 @@ class LinearMap(WeightedMap):
     Args:
         graph: the structure.
         weight: one number per edge and head, [E, H], in the order of the graph's ``edge_index``; rows must have absolute sums
-            below one. On a GPU weights in bfloat16 stay as they are, which halves what a step reads; sums are in the dtype of the bias.
+            below one. On a GPU weights in bfloat16 stay as they are, which halves what a step reads; sums are in the dtype of
+            the bias.
         bias: [N, H].
     """
 

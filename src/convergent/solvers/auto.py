@@ -15,13 +15,22 @@ from convergent.solvers.picard import Picard
 from convergent.solvers.solver import Solver
 
 FEW_STEPS = 40  # below this nothing beats plain Picard
+# steps of small graphs in one call, where a dense LU is an alternative and where it is not
+SETTLES = {"cpu": (192, 192), "cuda": (1024, 16384)}
+TRIALS = {"cpu": (16, 16), "cuda": (2048, 256)}  # deflated steps to judge by on light and on heavy problems
+HEAVY = 4_000_000  # weights of a heavy problem: a step on a GPU takes longer than its launch
 
 
 @dataclass(frozen=True)
 class Auto(Solver):
     """Picks by the number of Picard steps the contraction calls for, the size of the graphs, and what is seen on the way."""
 
-    settles = 192  # deflated steps, after which a small graph is worth a direct solve
+    settles = 192
+
+    def settling(self, fixed: FixedPointMap) -> int:
+        """A GPU has taken a thousand steps before another method has begun."""
+        dense, other = SETTLES[_kind(fixed)]
+        return dense if fixed.graph.largest <= DENSE_NODES else other
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         return suggest(fixed, picard_steps)
@@ -39,4 +48,10 @@ def _(fixed: LinearMap, picard_steps: float) -> list[Solver]:
         return [Picard()]
     if fixed.graph.largest <= DENSE_NODES:
         return [Direct(), Picard()]  # deflated steps have been tried
-    return [Deflated(trial=16), Multigrid(), BiCGStab(), Picard()]
+    light, heavy = TRIALS[_kind(fixed)]
+    trial = light if fixed.graph.num_edges * fixed.heads <= HEAVY else heavy
+    return [Deflated(trial=trial), Multigrid(), BiCGStab(), Picard()]
+
+
+def _kind(fixed: FixedPointMap) -> str:
+    return "cuda" if fixed.device.type == "cuda" else "cpu"

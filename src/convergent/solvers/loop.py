@@ -65,7 +65,7 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
     Also whether that one call did it all: to look at the status once more would make a GPU wait once more. While a CUDA graph is
     captured nobody can look: the status says what was left over, and a gradient that was is not a number.
     """
-    limit = solver.settles
+    limit = solver.settling(fixed)
     if not isinstance(fixed, LinearMap) or limit == 0 or solver.max_iterations is not None or not fixed.graph.any_small:
         return None, False
     small = fixed.graph.small

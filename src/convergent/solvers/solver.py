@@ -73,6 +73,10 @@ class Solver:
             return TOLERANCE, TOLERANCE if dtype == torch.float32 else 0.0
         return self.tol or 0.0, self.rtol or 0.0
 
+    def settling(self, fixed: FixedPointMap) -> int:
+        """Steps that a certified solve of this map's small graphs in one call may take."""
+        return self.settles
+
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         """The methods to try, in order: the next one takes over where one no longer gets closer."""
         return [self]
