@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from torch.profiler import ProfilerActivity, profile
+
 from benchmarks import step
 from benchmarks.cuda.clock import wall_time
 from benchmarks.measure import Candidate, Timing
@@ -59,17 +61,32 @@ def replayed(lesson: step.Lesson, count: int, options: Options) -> tuple[Timing,
     return timing, {"loss": abs(mine - theirs) / theirs}
 
 
-def pace(config: TrainConfig, busy: float, steps: tuple[int, int], device: str) -> dict[str, Any]:
-    """Steps per second of two whole runs, one longer than the other, so that what happens once does not count.
-
-    The share of time the card is busy is that of the steps alone, replayed back to back, in the time of a run.
-    """
-    seconds = []
-    for count in steps:
-        settings = {**config.to_json(), "steps": count, "validate_every": 10**6, "checkpoint_every": 10**6}
-        with tempfile.TemporaryDirectory() as folder:
-            began = time.perf_counter()
-            train(TrainConfig(**settings), Path(folder) / "run", device=device)
-            seconds.append(time.perf_counter() - began)
+def pace(config: TrainConfig, step_seconds: float, steps: tuple[int, int], device: str) -> dict[str, Any]:
+    """Steps per second of two whole runs, one longer than the other, so that what happens once does not count."""
+    seconds = [run_of(config, count, device) for count in steps]
     each = (seconds[1] - seconds[0]) / (steps[1] - steps[0])
-    return {"steps_per_second_replayed": 1 / busy, "steps_per_second_of_a_run": 1 / each, "share_busy_in_a_run": busy / each}
+    found = {"steps_per_second_replayed": 1 / step_seconds, "steps_per_second_of_a_run": 1 / each}
+    return {**found, "share_busy_in_a_run": share_busy(config, steps[0], device)}
+
+
+def run_of(config: TrainConfig, steps: int, device: str) -> float:
+    settings = {**config.to_json(), "steps": steps, "validate_every": 10**6, "checkpoint_every": 10**6}
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        train(TrainConfig(**settings), Path(folder) / "run", device=device)
+        return time.perf_counter() - began
+
+
+def share_busy(config: TrainConfig, steps: int, device: str) -> float | None:
+    """The share of time that some kernel is running, in the second half of a run: by then everything is compiled."""
+    if device != "cuda":
+        return None
+    with profile(activities=[ProfilerActivity.CUDA]) as watched:
+        run_of(config, steps, device)
+    spans = sorted((event.time_range.start, event.time_range.end) for event in watched.events() if event.device_type.name == "CUDA")
+    middle, end = (spans[0][0] + spans[-1][1]) / 2, max(stop for _, stop in spans)
+    busy, reached = 0.0, middle
+    for start, stop in spans:
+        busy += max(0.0, stop - max(start, reached))
+        reached = max(reached, stop)
+    return busy / (end - middle)

@@ -2,7 +2,7 @@
 
 With r = W x + b - x and s = W 1, a constant a added to x changes r by -a (1 - s); the one that makes its mean vanish is
 a = mean(r) / (1 - mean(s)), and the step from there is x + r + a s. Every head has its own a, and falls back to plain steps, which
-are certain to converge, when it does worse than they would.
+are certain to converge, while it does much worse than they would.
 
 An answer in float32 is approached in float32, in the form of cuda_step.py. What follows is in float64, so that there is nothing to
 refine: a step knows the true defect, and with it the certificate; every head stops when it has one.
@@ -16,7 +16,7 @@ import triton.language as tl
 from convergent.kernels import reference
 from convergent.kernels.cuda_launch import Kernel
 from convergent.kernels.cuda_rows import places
-from convergent.kernels.cuda_step import grown, over_rows
+from convergent.kernels.cuda_step import enveloped, grown, over_rows
 
 UNROLL = tl.constexpr(4)
 UNMET = tl.constexpr(reference.UNMET)
@@ -109,7 +109,7 @@ def approach(operator, bias, sums, quick, first, last, longest, head, heads, str
     needed = tl.where((bias_size > 0) & (bias_size < float("inf")) & (c > 0) & (c < 1), tl.log(floor / bias_size) / tl.log(c), 0.0)
     budget = tl.minimum(tl.max(needed), limit.to(tl.float64))
     shift = tl.where(coarse > 0, mean / coarse, 0.0).to(tl.float32)
-    before = tl.full([B], float("inf"), tl.float32)
+    envelope = tl.full([B], float("inf"), tl.float32)
     slope = c.to(tl.float32)
     taken = 0
     going = budget > 0
@@ -130,8 +130,9 @@ def approach(operator, bias, sums, quick, first, last, longest, head, heads, str
             means += gone
         length, size = over_rows(lengths, ONE), over_rows(sizes, ONE)
         still = (slope * length > wanted.to(tl.float32)) & (length > 4 * EPSILON * size) & (length < float("inf"))
-        shift = tl.where((coarse > 0) & (length <= slope * before), tl.sum(means, axis=0) / coarse, 0.0).to(tl.float32)
-        before = tl.where(length <= slope * before, length, 0.0)  # no shift any more
+        envelope = enveloped(envelope, length)
+        shift = tl.where((coarse > 0) & (length <= envelope), tl.sum(means, axis=0) / coarse, 0.0).to(tl.float32)
+        envelope *= slope
         taken += 1
         going = (tl.sum((still & (head < heads)).to(tl.int32), axis=0) > 0) & (taken < budget)
     return taken
@@ -198,8 +199,7 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
 
     reached = tl.zeros([B], tl.int1)
     known = tl.full([B], float("inf"), tl.float64)
-    before = tl.full([B], float("inf"), tl.float64)
-    shifting = coarse > 0
+    envelope = tl.full([B], float("inf"), tl.float64)
     going = tl.sum(active.to(tl.int32), axis=0) > 0
     while going:
         lengths, means, sizes = tl.zeros([R, B], tl.float64), tl.zeros([R, B], tl.float64), tl.zeros([R, B], tl.float64)
@@ -219,9 +219,9 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
         known = tl.where(active, error, known)
         reached = reached | now
         active = active & (now == 0) & (hopeless == 0)
-        shifting = shifting & (length <= c * before)
-        before = length
-        shift = tl.where(shifting, tl.sum(means, axis=0) / coarse, 0.0)
+        envelope = enveloped(envelope, length)
+        shift = tl.where((coarse > 0) & (length <= envelope), tl.sum(means, axis=0) / coarse, 0.0)
+        envelope *= c
         going = (tl.sum(active.to(tl.int32), axis=0) > 0) & (taken < limit)
         if going:
             tl.debug_barrier()

@@ -17,6 +17,7 @@ from convergent.kernels.cuda_launch import Kernel
 from convergent.kernels.cuda_rows import places, row_product
 
 LENGTH, SUM, SIZE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # the three numbers
+ROOM = tl.constexpr(4.0)  # how far above plain steps shifted ones may be
 PIECES = tl.constexpr(256)  # that are added up at a time
 
 
@@ -66,6 +67,15 @@ def grown(so_far, values, ONE: tl.constexpr):
 @triton.jit
 def over_rows(values, ONE: tl.constexpr):
     return tl.sum(values, axis=0) if ONE else tl.max(values, axis=0)
+
+
+@triton.jit
+def enveloped(envelope, length):
+    """The residual above which a lane takes plain steps: a few times that of its first step, and as small as they would make it.
+
+    A shifted step may be a bad one, at the beginning above all; below the envelope all is well, above it convergence is certain.
+    """
+    return tl.where(envelope == float("inf"), ROOM * length, envelope)
 
 
 @triton.jit
@@ -143,13 +153,12 @@ def gather_kernel(pointer, partial, out, heads, groups, ONE: tl.constexpr, SHIFT
 
 
 @triton.jit
-def decide_kernel(pointer, partial, contraction, goal, before, coarse, shift, live, steps, heads, taken, epsilon: tl.float64,
+def decide_kernel(pointer, partial, contraction, goal, envelope, coarse, shift, live, steps, heads, taken, epsilon: tl.float64,
                   SHIFTED: tl.constexpr, ONE: tl.constexpr, B: tl.constexpr):  # fmt: skip
     """What steps, ``taken`` since the last decision, brought to a graph that is live: whether it goes on, and shifted how far.
 
     A lane (a head of this graph) is done when its residual, after one step more, is within its goal, cannot shrink because of
-    rounding, or is no number. ``coarse`` [G, H] is nodes * (1 - mean of s), zero where there is no shift: also once a shifted step
-    was worse than a plain one.
+    rounding, or is no number. ``coarse`` [G, H] is nodes * (1 - mean of s); ``envelope`` [G, H] what plain steps would have left.
     """
     graph = tl.program_id(0)
     if tl.load(live + graph) != 0:
@@ -166,11 +175,10 @@ def decide_kernel(pointer, partial, contraction, goal, before, coarse, shift, li
             open_lanes += tl.sum((lanes & (done == 0)).to(tl.int32), axis=0)
             if SHIFTED:
                 base = tl.load(coarse + lane, mask=lanes, other=0.0)
-                base = tl.where(length <= c * tl.load(before + lane, mask=lanes, other=0.0), base, 0.0)
-                tl.store(coarse + lane, base, mask=lanes)
-                tl.store(before + lane, length, mask=lanes)
+                above = enveloped(tl.load(envelope + lane, mask=lanes, other=0.0), length)
+                tl.store(envelope + lane, c * above, mask=lanes)
                 total = total_of(partial, SUM, first, last, head, heads, False, B)
-                moving = (base > 0) & (done == 0)
+                moving = (base > 0) & (done == 0) & (length <= above)
                 tl.store(shift + lane, tl.where(moving, total / tl.where(moving, base, 1.0), 0.0), mask=lanes)
         tl.store(steps + graph, tl.load(steps + graph) + taken)
         tl.store(live + graph, tl.where(open_lanes > 0, 1, 0))
