@@ -22,8 +22,8 @@ from benchmarks.machine import ROOT, commit, machine
 MARKED = ("-m", "cuda", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark")
 # every kernel, once: products, hubs, whole solves, steps of one and of several graphs, bfloat16, gradients
 CHECKED = (
-    "test_one_pass[3-dtype0 or test_one_pass[64-dtype1 or test_hubs[5000 or test_settle[True-3 or test_settle[False-17 or test_shapes "
-    "or test_steps[sizes0 or test_steps[sizes3 or test_steps_of_a_hub or bfloat16 or test_large_graphs"
+    "test_one_pass[3-dtype0 or test_one_pass[64-dtype1 or test_hubs[5000 or test_settle[True-3 or test_settle[False-17 or "
+    "test_shapes or test_steps[sizes0 or test_steps[sizes3 or test_steps_of_a_hub or bfloat16 or test_large_graphs"
 )
 SECONDS = 120  # that the checked ones may take
 
