@@ -232,3 +232,27 @@ def bench(
     from convergent.cli.bench import run
 
     run(names or [], device, quick, out, seed, threads, parts.split(",") if parts else [])
+
+
+@app.command(
+    epilog="Examples: [bold]convergent reproduce value-iteration --quick[/]  |  "
+    "[bold]convergent reproduce all --device cuda --workers 12 --data-root tudatasets[/]"
+)
+def reproduce(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Which tables and figures, or all; without a name, which there are.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A small budget: to see that all of it runs.")] = False,
+    device: Device = "cpu",
+    workers: Annotated[int, typer.Option(min=1, help="Processes side by side.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Of every process.")] = 1,
+    data_root: Annotated[Path | None, typer.Option(help="A folder with the raw TU sets, for classification.")] = None,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results go; what is there is not run again.")] = Path(
+        "results/reproduce"
+    ),
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page that shows all results, in Markdown.")] = None,
+) -> None:
+    """Run tables and figures of the paper again, and lay them beside the printed ones."""
+    from convergent.cli.reproduce import run
+
+    run(names or [], quick, device, workers, threads, data_root, out, page)

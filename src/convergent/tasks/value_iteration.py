@@ -42,15 +42,18 @@ class ValueIteration:
     Args:
         states: the smallest and the largest number of states, both included.
         actions: the same for actions per state.
+        pool: how many there are to train on, over and over again; None: there are always new ones.
     """
 
     states: tuple[int, int] = (20, 50)
     actions: tuple[int, int] = (5, 10)
+    pool: int | None = None
 
     def __post_init__(self) -> None:
         low, high = self.states
         expect(1 <= low <= high, "states", "a range such as (20, 50)", self.states)
         few, many = self.actions
+        expect(self.pool is None or self.pool >= 1, "pool", "None or a number of graphs, 1 or more", self.pool)
         expect(1 <= few <= many < low, "actions", f"a range from 1 on, below the smallest number of states, {low}", self.actions)
 
     def sample(self, graphs: int, rng: np.random.Generator) -> GraphBatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -138,6 +139,19 @@ class Generated(Problem):
 
 class ValueIterationProblem(Generated):
     task, settings_kind = VALUE_ITERATION, value_iteration.ValueIteration
+
+    def batch(self, stream: int, number: int, graphs: int) -> GraphBatch:
+        if stream != TRAINING or not self.pool:
+            return super().batch(stream, number, graphs)
+        rng = np.random.default_rng([self.config.seed, stream, number])
+        chosen = rng.choice(len(self.pool), graphs, replace=graphs > len(self.pool))
+        return GraphBatch.join([self.pool[place] for place in chosen])
+
+    @cached_property
+    def pool(self) -> list[GraphBatch]:
+        """The only graphs there are to train on; empty: there are always new ones."""
+        size = self.settings().pool
+        return self.sampler.sample(size, np.random.default_rng([self.config.seed, TRAINING])).split() if size else []
 
     def build(self) -> GraphModel:
         return self.named().build(**self.config.model_settings)

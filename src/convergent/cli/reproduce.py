@@ -1,0 +1,88 @@
+"""``convergent reproduce``: experiments by name, a bar, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from convergent.cli.device import usable
+from convergent.errors import expect
+from convergent.experiments.experiment import Experiment
+from convergent.experiments.job import Job
+from convergent.experiments.runner import Plan, Progress
+from convergent.experiments.runner import run as run_experiments
+from convergent.training.progress import bar
+from convergent.training.run import read_json
+
+MODULES = ("value_iteration",)  # TEMP
+ALL = "all"
+
+
+def run(
+    names: Sequence[str],
+    quick: bool,
+    device: str,
+    workers: int,
+    threads: int,
+    data_root: Path | None,
+    out: Path,
+    page: Path | None,
+) -> None:
+    kinds = known()
+    console = Console()
+    if not names and page is None:
+        listed(kinds, console)
+        return
+    usable(device)
+    for name in names:
+        expect(name in (*kinds, ALL), "name", f"one of {', '.join([*kinds, ALL])}", repr(name))
+    experiments = [kinds[name](quick, data_root) for name in (kinds if ALL in names else names)]
+    ready = [experiment for experiment in experiments if experiment.missing() is None]
+    for experiment in experiments:
+        if (reason := experiment.missing()) is not None:
+            expect(ALL in names, experiment.name, "what it needs", reason)
+            console.print(f"[yellow]{experiment.name} is left out:[/] {reason}")
+    if ready:
+        for path in watched(ready, Plan(out, device, workers, threads)):
+            shown(path, console)
+    if page is not None:
+        console.print(f"wrote {import_module('convergent.report.reproduction').write_page(out, page)}")
+
+
+def known() -> dict[str, type[Experiment]]:
+    for module in MODULES:
+        import_module(f"convergent.experiments.{module}")
+    return dict(sorted(Experiment.kinds.items()))
+
+
+def listed(kinds: dict[str, type[Experiment]], console: Console) -> None:
+    table = Table("name", "what", box=None)
+    for name, kind in kinds.items():
+        table.add_row(name, kind.title)
+    console.print(table)
+
+
+def watched(experiments: Sequence[Experiment], plan: Plan) -> list[Path]:
+    """With a bar on the terminal."""
+    with bar(Console(stderr=True), "last") as progress:
+        task = progress.add_task("jobs", total=None, last="")
+
+        def tell(state: Progress, job: Job | None) -> None:
+            failed = f", {len(state.failed)} failed" if state.failed else ""
+            last = "" if job is None else f"{job.title}{failed}"
+            progress.update(task, total=state.total, completed=state.done, last=last)
+
+        return run_experiments(experiments, plan, tell)
+
+
+def shown(path: Path, console: Console) -> None:
+    """Where the results are, and what they say of the paper's conclusions."""
+    report = read_json(path)
+    console.print(f"[bold]{report['title']}[/]  wrote {path}")
+    words = {True: "[green]true[/]", False: "[red]false[/]", None: "-"}
+    for statement in report["statements"]:
+        console.print(f"  {words[statement['holds']]:>6}  {statement['text']} ({statement['evidence']})")

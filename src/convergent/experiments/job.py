@@ -1,0 +1,55 @@
+"""Jobs: pieces of work that stand alone, known by what they do, so that none is ever done twice."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from convergent.training.keeper import provenance
+from convergent.training.run import read_json, write_json
+
+Work = Callable[[dict[str, Any], str], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A call of ``module:function(settings, device)``; its result is data.
+
+    Attributes:
+        title: what a progress bar says.
+        work: where the function is, as "module:function" within this package.
+        settings: all that the result depends on, as JSON has it. Two jobs with the same work and settings are one.
+    """
+
+    title: str
+    work: str
+    settings: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        text = json.dumps([self.work, self.settings], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def place(self, folder: Path) -> Path:
+        return folder / f"{self.key}.json"
+
+    def done(self, folder: Path) -> bool:
+        return self.place(folder).exists()
+
+    def result(self, folder: Path) -> dict[str, Any]:
+        """What came out, with where it came from under "provenance"."""
+        return read_json(self.place(folder))
+
+    def run(self, folder: Path, device: str) -> None:
+        """Do it and keep the result."""
+        module, _, name = self.work.partition(":")
+        work: Work = getattr(importlib.import_module(f"convergent.experiments.{module}"), name)
+        result = work(self.settings, device)
+        folder.mkdir(parents=True, exist_ok=True)
+        about = {"title": self.title, "work": self.work, "settings": self.settings}
+        write_json(self.place(folder), {**about, "result": result, "provenance": {**provenance(), "device": device}})

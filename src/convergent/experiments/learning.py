@@ -1,0 +1,81 @@
+"""Work: train a model and test it."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from convergent.experiments.job import Job
+from convergent.nn.model import count_parameters
+from convergent.training.config import TrainConfig
+from convergent.training.evaluate import Trained, unseen
+from convergent.training.problem import TEST
+from convergent.training.run import VALIDATIONS, read_rows
+from convergent.training.train import train
+
+TEST_SEED = 10_000  # of all test graphs, which are the same for every model
+
+
+def training_job(
+    title: str, config: TrainConfig, tests: dict[str, dict[str, Any]], graphs: int, show: Sequence[dict[str, Any]] = ()
+) -> Job:
+    """Train as ``config`` says, and test on ``graphs`` graphs of each of ``tests``, which change the settings of the task.
+
+    Of a graph of each of ``show`` the answers themselves are kept, to be drawn.
+    """
+    settings = {"seed": config.seed, "config": config.to_json(), "tests": tests, "graphs": graphs}
+    return Job(title, "learning:learn", {**settings, "show": list(show)} if show else settings)
+
+
+def learn(settings: dict[str, Any], device: str) -> dict[str, Any]:
+    """The model that a run keeps, its best one by validation, tested."""
+    config = TrainConfig.from_json(settings["config"])
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        result = train(config, run, device=device)
+        trained = Trained.load(run, device)
+        curve = read_rows(run / VALIDATIONS)
+    return {
+        "parameters": count_parameters(trained.model),
+        "seconds": result["seconds"],
+        "solves": result["solves"],
+        "curve": curve,
+        "shown": [shown(trained, changes) for changes in settings.get("show", ())],
+        "tests": {name: test(trained, changes, settings["graphs"]) for name, changes in settings["tests"].items()},
+    }
+
+
+def test(trained: Trained, changes: dict[str, Any], graphs: int) -> dict[str, Any]:
+    """Mean and standard deviation over graphs of every measure."""
+    problem = trained.problem(changes, seed=TEST_SEED)
+    found: dict[str, list[Tensor]] = {}
+    for batch in unseen(problem, graphs):
+        prediction, _ = trained(batch)
+        for name, each in problem.measure(prediction, batch).items():
+            found.setdefault(name, []).append(each)
+    return {name: moments(torch.cat(parts)) for name, parts in found.items()}
+
+
+def shown(trained: Trained, changes: dict[str, Any]) -> dict[str, Any]:
+    """A graph with its answers, nodes on a circle."""
+    batch = trained.problem(changes, seed=TEST_SEED).batch(TEST, 0, 1)
+    prediction, certificate = trained(batch)
+    angle = torch.arange(len(batch.x)) * (2 * math.pi / max(len(batch.x), 1))
+    return {
+        "edges": batch.edge_index.t().tolist(),
+        "predicted": prediction.flatten().tolist(),
+        "true": batch.y.flatten().tolist(),
+        "positions": torch.stack([angle.cos(), angle.sin()], 1).tolist(),
+        "error_bound": float(certificate.bound.max()),
+    }
+
+
+def moments(values: Tensor) -> list[float]:
+    """[mean, standard deviation], as the paper's tables have them."""
+    return [float(values.mean()), float(values.std(correction=0))]

@@ -1,0 +1,84 @@
+"""Jobs, experiments and the runner, with work that takes no time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from convergent.errors import InputError
+from convergent.experiments import runner
+from convergent.experiments.experiment import Experiment, Results, Statement
+from convergent.experiments.job import Job
+from convergent.experiments.runner import Plan
+from convergent.training.run import read_json
+
+
+def job(number: int, work: str = "value_iteration:floor") -> Job:
+    return Job(f"job {number}", work, {"seed": number, "columns": [[6 + number, 2]], "graphs": 2})
+
+
+class Small(Experiment):
+    title = "Two floors"
+    deviations = ("It is not in the paper.",)
+
+    def jobs(self) -> list[Job]:
+        return [job(0), job(1)]
+
+    def table(self, results: Results) -> dict[str, Any]:
+        return {"rows": {each.title: results[each.key]["result"]["policy_accuracy"] for each in self.jobs()}}
+
+    def statements(self, table: dict[str, Any]) -> list[Statement]:
+        return [Statement("there are two rows", len(table["rows"]) == 2, str(len(table["rows"])))]
+
+
+@pytest.fixture
+def small() -> Small:
+    kind = type("Named", (Small,), {"name": "small"})
+    Experiment.kinds.pop("small")
+    return kind()
+
+
+def test_a_job_is_known_by_what_it_does() -> None:
+    assert job(0).key == Job("another title", job(0).work, dict(reversed(job(0).settings.items()))).key
+    assert len({job(0).key, job(1).key, job(0, "value_iteration:other").key}) == 3
+
+
+def test_results_are_written_with_their_origin(small: Small, tmp_path: Path) -> None:
+    (path,) = runner.run([small], Plan(tmp_path))
+    report = read_json(path)
+    assert path == tmp_path / "small.json"
+    assert report["seeds"] == [0, 1]
+    assert report["statements"] == [{"text": "there are two rows", "holds": True, "evidence": "2"}]
+    assert report["deviations"] == ["It is not in the paper."]
+    assert report["machines"][0]["device"] == "cpu"
+    assert set(report["jobs"]) == {job(0).key, job(1).key}
+    single = read_json(job(0).place(tmp_path / runner.JOBS))
+    assert single["settings"] == job(0).settings
+    assert 0 <= single["result"]["policy_accuracy"][0][0] <= 1
+
+
+def test_a_finished_job_is_not_run_again(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner.run([small], Plan(tmp_path))
+    monkeypatch.setattr(Job, "run", lambda *_: pytest.fail("it was run again"))
+    told: list[int] = []
+    runner.run([small], Plan(tmp_path), lambda progress, _: told.append(progress.total))
+    assert told == [0]
+
+
+def test_a_failure_is_told_and_the_others_are_kept(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Job("a broken job", "value_iteration:floor", {"columns": [[1, 5]], "graphs": 1})
+    monkeypatch.setattr(type(small), "jobs", lambda _: [broken, job(1)])
+    with pytest.raises(InputError, match=r"1 of 2 jobs failed \(a broken job: InputError: actions"):
+        runner.run([small], Plan(tmp_path))
+    assert job(1).done(tmp_path / runner.JOBS)
+    assert not (tmp_path / "small.json").exists()
+
+
+def test_processes_side_by_side_find_the_same(small: Small, tmp_path: Path) -> None:
+    tables = []
+    for workers in (1, 2):
+        (path,) = runner.run([small], Plan(tmp_path / str(workers), workers=workers))
+        tables.append(read_json(path)["table"])
+    assert tables[0] == tables[1]
