@@ -14,6 +14,9 @@ from convergent.solvers import Solution, Status
 from convergent.solvers.solution import used_methods
 
 
+LOOK = 8  # steps between two looks at a GPU, which would wait for every one of them
+
+
 class Limits(NamedTuple):
     tol: float  # on the length of a step, and relative to its size on that of the adjoint
     steps: int  # at most
@@ -24,12 +27,15 @@ def steady_state(step: Callable[[Tensor], Tensor], start: Tensor, limits: Limits
     x = start
     with torch.no_grad():
         for count in range(1, limits.steps + 1):
-            moved = step(x)
-            length = float((moved - x).abs().max()) if x.numel() else 0.0
+            moved, before = step(x), x
             x = moved
-            if not length > limits.tol:
+            if _looks(count, x) and not (x.numel() and float((moved - before).abs().max()) > limits.tol):
                 return x, count
     return x, limits.steps
+
+
+def _looks(count: int, x: Tensor) -> bool:
+    return not x.is_cuda or count % LOOK == 0
 
 
 def implicit(step: Callable[[Tensor], Tensor], x: Tensor, limits: Limits) -> Tensor:
@@ -47,12 +53,11 @@ def implicit(step: Callable[[Tensor], Tensor], x: Tensor, limits: Limits) -> Ten
             return None
         size = float(grad.abs().sum()) or 1.0
         v = grad
-        for _ in range(limits.steps):
+        for count in range(1, limits.steps + 1):
             (back,) = torch.autograd.grad(slope, point, v, retain_graph=True)
-            moved = grad + back
-            length = float((moved - v).abs().sum())
+            moved, before = grad + back, v
             v = moved
-            if length <= limits.tol * size:
+            if _looks(count, v) and float((moved - before).abs().sum()) <= limits.tol * size:
                 break
         return v
 

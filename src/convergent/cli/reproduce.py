@@ -18,7 +18,7 @@ from convergent.experiments.runner import run as run_experiments
 from convergent.training.progress import bar
 from convergent.training.run import read_json
 
-MODULES = ("value_iteration",)  # TEMP
+MODULES = ("value_iteration", "pores", "classification", "runtime", "complexity")  # each defines its experiments
 ALL = "all"
 
 
