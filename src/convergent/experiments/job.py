@@ -46,7 +46,8 @@ class Job:
         return read_json(self.place(folder))
 
     def run(self, folder: Path, device: str) -> None:
-        """Do it and keep the result."""
+        """Do it and keep the result. A job whose settings name a device is run there, whatever the others are run on."""
+        device = self.settings.get("device", device)
         module, _, name = self.work.partition(":")
         work: Work = getattr(importlib.import_module(f"convergent.experiments.{module}"), name)
         result = work(self.settings, device)
