@@ -273,3 +273,12 @@ def test_gradients_that_are_not_finite_pass_through() -> None:
     value = fixed_point(Auto())(logits, bias)
     gradients = torch.autograd.grad(value, (logits, bias), torch.full_like(value, torch.inf))
     assert not any(torch.isfinite(gradient).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-38, 1e-40, 1e-44])
+@pytest.mark.parametrize("solver", [Auto, Picard])
+def test_a_gradient_may_be_as_small_as_it_likes(solver, size) -> None:
+    logits, bias = inputs(dtype=torch.float32)
+    value = fixed_point(solver())(logits, bias)
+    gradients = torch.autograd.grad(value, (logits, bias), torch.full_like(value, size))
+    assert all(torch.isfinite(gradient).all() for gradient in gradients)

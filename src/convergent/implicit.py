@@ -73,8 +73,12 @@ class Unrolled:
 
 
 def relative(solver: Solver) -> Solver:
-    """The solver of an adjoint: gradients have no scale of their own, so the tolerance is relative to their size."""
-    return dataclasses.replace(solver, tol=0.0, rtol=max(solver.tolerances(torch.float64)), refine=False)
+    """The solver of an adjoint: gradients have no scale of their own, so the tolerance is relative to their size.
+
+    Only numbers that float32 cannot hold are too small to matter: a loss near zero sends such gradients back.
+    """
+    smallest = torch.finfo(torch.float32).tiny
+    return dataclasses.replace(solver, tol=smallest, rtol=max(solver.tolerances(torch.float64)), refine=False)
 
 
 _known = lru_cache(maxsize=256)(relative)

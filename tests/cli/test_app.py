@@ -284,5 +284,5 @@ def test_two_processes_agree_with_one(tmp_path) -> None:
 
 def test_every_command_is_here() -> None:
     assert {command.callback.__name__ for command in app.registered_commands} == {
-        "demo", "train", "evaluate", "predict", "models", "tasks", "data", "bench",
+        "demo", "train", "evaluate", "predict", "models", "tasks", "data", "bench", "reproduce",
     }  # fmt: skip

@@ -13,7 +13,6 @@ from convergent.kernels import backend
 from convergent.solvers import Solution, Status
 from convergent.solvers.solution import used_methods
 
-
 LOOK = 8  # steps between two looks at a GPU, which would wait for every one of them
 
 

@@ -112,8 +112,11 @@ def perron(graph: Graph, adjacency: Tensor) -> tuple[float, Tensor]:
     return (float(ratios.max()) if v.numel() else 0.0), v
 
 
-def project_rows(matrix: Tensor, radius: float) -> Tensor:
-    """The nearest matrix whose rows have absolute sums of at most ``radius`` (Duchi et al. 2008), differentiable."""
+def project_rows(matrix: Tensor, radius: float | Tensor) -> Tensor:
+    """The nearest matrix whose rows have absolute sums of at most ``radius`` (Duchi et al. 2008), differentiable.
+
+    ``radius`` is one number, or one for every row, [rows, 1].
+    """
     size = matrix.abs()
     order = size.sort(1, descending=True).values
     count = torch.arange(1, matrix.shape[1] + 1, device=matrix.device, dtype=matrix.dtype)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ from torch import Tensor
 
 from convergent.experiments.job import Job
 from convergent.nn.model import count_parameters
+from convergent.tasks.batch import GraphBatch
 from convergent.training.config import TrainConfig
 from convergent.training.evaluate import Trained, unseen
-from convergent.training.problem import TEST
+from convergent.training.problem import TEST, Problem
 from convergent.training.run import VALIDATIONS, read_rows
 from convergent.training.train import train
 
@@ -55,11 +58,22 @@ def test(trained: Trained, changes: dict[str, Any], graphs: int) -> dict[str, An
     """Mean and standard deviation over graphs of every measure."""
     problem = trained.problem(changes, seed=TEST_SEED)
     found: dict[str, list[Tensor]] = {}
-    for batch in unseen(problem, graphs):
+    for batch in unseen_graphs(problem.task, problem.config.task_settings, graphs):
         prediction, _ = trained(batch)
         for name, each in problem.measure(prediction, batch).items():
             found.setdefault(name, []).append(each)
     return {name: moments(torch.cat(parts)) for name, parts in found.items()}
+
+
+def unseen_graphs(task: str, settings: dict[str, Any], graphs: int) -> list[GraphBatch]:
+    """What every model of a task is tested on, made once in a process: large graphs take longer to make than to answer."""
+    return _unseen_graphs(task, json.dumps(settings, sort_keys=True), graphs)
+
+
+@lru_cache(maxsize=32)
+def _unseen_graphs(task: str, settings: str, graphs: int) -> list[GraphBatch]:
+    config = TrainConfig(task=task, model="any", seed=TEST_SEED, task_settings=json.loads(settings))
+    return list(unseen(Problem.of(config), graphs))
 
 
 def shown(trained: Trained, changes: dict[str, Any]) -> dict[str, Any]:

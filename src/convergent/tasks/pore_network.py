@@ -32,7 +32,7 @@ CLOSE = 0.9  # of the distance between two pores, which their radii fill at most
 PORES_PER_POINT = 5.6  # of a small Voronoi tessellation that is cut off at the faces of the cube
 MARGIN = 3.0  # mean spacings from a face within which points have a mirror image
 SPREAD = 1.15  # of the logarithm of sizes in the wide mode: two orders of magnitude between the 2.5th and the 97.5th percentile
-SPARSE = 1500  # pores from which the exact solution is sparse
+SPARSE = 300  # pores from which the exact solution is sparse
 ITERATE = 50_000  # and from which it is iterated
 
 NODE_FEATURES = ("x", "y", "z", "volume", "diameter", "boundary", "boundary_pressure")
