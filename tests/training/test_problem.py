@@ -110,7 +110,7 @@ def test_logarithms_are_features(networks) -> None:
 def test_bad_tasks(tmp_path) -> None:
     with pytest.raises(InputError, match="task: expected one of classification, folder, pore-networks, value-iteration"):
         Problem.of(config(task="chess"))
-    with pytest.raises(InputError, match="task_settings: expected some of states, actions for value-iteration"):
+    with pytest.raises(InputError, match="task_settings: expected some of states, actions, pool for value-iteration"):
         Problem.of(config(task_settings={"colour": 3}))
     with pytest.raises(InputError, match="task_settings: expected some of path, targets"):
         Problem.of(config(task="folder", model="CGS(8)"))

@@ -146,7 +146,7 @@ class FixedPointMap(ABC):
 
 
 def checked(
-    name: str, value: Tensor, rows: int, heads: int | None, dtype: torch.dtype | None, device: torch.device, stored: bool = False
+    name: str, value: Tensor, rows: int, heads: int | None, like: Tensor | None, device: torch.device, stored: bool = False
 ) -> Tensor:
     """A parameter [rows, heads] of a map in float32 or float64; half precision is solved in float32.
 
@@ -155,7 +155,8 @@ def checked(
     if not isinstance(value, Tensor):
         raise InputError(f"{name}: expected a tensor of shape [{rows}, heads], but got {type(value).__name__}")
     fits = value.dim() == 2 and value.shape[0] == rows and heads in (None, value.shape[1])
-    if fits and value.dtype in PRECISE and dtype in (None, value.dtype) and value.device == device:
+    same = like is None or value.dtype == like.dtype
+    if fits and same and value.dtype in PRECISE and value.device == device:
         return value  # what follows spells out what is wrong
     shape = f"[{rows}, {'heads' if heads is None else heads}]"
     expect(fits, name, f"shape {shape}", list(value.shape))
@@ -163,7 +164,7 @@ def checked(
     expect(value.device == device, name, f"a tensor on {device}, where the graph is", value.device)
     kept = stored and value.dtype == torch.bfloat16 and backend(value.new_empty(0, dtype=torch.float32)).STORES_BFLOAT16
     value = value.float() if value.dtype in HALF and not kept else value
-    expect(dtype is None or value.dtype == dtype, name, f"{dtype}", value.dtype)
+    expect(like is None or value.dtype == like.dtype, name, f"{None if like is None else like.dtype}", value.dtype)
     return value
 
 

@@ -26,8 +26,8 @@ class WeightedMap(FixedPointMap):
         expect(activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", repr(activation))
         self.graph, self.norm, self.activation = graph, "max", activation
         self.weight = checked("weight", weight, graph.num_edges, None, None, graph.device, stored=True)
-        dtype = None if self.weight.dtype == torch.bfloat16 else self.weight.dtype
-        self.bias = checked("bias", bias, graph.num_nodes, self.weight.shape[1], dtype, graph.device)
+        like = None if self.weight.dtype == torch.bfloat16 else self.weight
+        self.bias = checked("bias", bias, graph.num_nodes, self.weight.shape[1], like, graph.device)
         self.contraction = measure_contraction(graph, self.weight, self.bias, ACTIVATIONS[activation].lipschitz)
 
     def parameters(self) -> tuple[Tensor, ...]:
