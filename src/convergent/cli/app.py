@@ -247,9 +247,13 @@ def reproduce(
     workers: Annotated[int, typer.Option(min=1, help="Processes side by side.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Of every process.")] = 1,
     data_root: Annotated[Path | None, typer.Option(help="A folder with the raw TU sets, for classification.")] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where results go; what is there is not run again.")] = Path(
-        "results/reproduce"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Where results go; what is there is not run again. By default results/reproduce, or reproduce-quick.",
+        ),
+    ] = None,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page that shows all results, in Markdown.")] = None,
 ) -> None:
     """Run tables and figures of the paper again, and lay them beside the printed ones."""

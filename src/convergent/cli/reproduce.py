@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from convergent.cli.device import usable
-from convergent.errors import expect
+from convergent.errors import InputError, expect
 from convergent.experiments.experiment import Experiment
 from convergent.experiments.job import Job
 from convergent.experiments.runner import Plan, Progress
@@ -29,9 +29,11 @@ def run(
     workers: int,
     threads: int,
     data_root: Path | None,
-    out: Path,
+    out: Path | None,
     page: Path | None,
 ) -> None:
+    """Small budgets have a folder of their own by default, so that they never take the place of full ones."""
+    out = Path("results/reproduce-quick" if quick else "results/reproduce") if out is None else out
     kinds = known()
     console = Console()
     if not names and page is None:
@@ -44,7 +46,8 @@ def run(
     ready = [experiment for experiment in experiments if experiment.missing() is None]
     for experiment in experiments:
         if (reason := experiment.missing()) is not None:
-            expect(ALL in names, experiment.name, "what it needs", reason)
+            if ALL not in names:
+                raise InputError(f"{experiment.name}: cannot be run here: {reason}")
             console.print(f"[yellow]{experiment.name} is left out:[/] {reason}")
     if ready:
         for path in watched(ready, Plan(out, device, workers, threads)):
