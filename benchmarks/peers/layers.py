@@ -13,6 +13,7 @@ from torch import Tensor
 from benchmarks.peers import torchdeq_solver
 from benchmarks.workloads import Workload
 from convergent import Auto, LinearMap, solve
+from convergent.experiments.runtime import iterate as iterate_dense
 
 Layer = Callable[[Tensor, Tensor], Tensor]
 
@@ -31,25 +32,15 @@ def dense_layer(work: Workload, tol: float = 1e-6, cap: int = 50) -> Layer:
     """
     size, heads = work.num_nodes, torch.arange(work.heads, device=work.row.device)[:, None]
 
-    @torch.no_grad()
-    def iterate(matrix: Tensor, right: Tensor) -> Tensor:
-        state = torch.zeros_like(right)
-        for _ in range(cap):
-            image = torch.bmm(matrix, state) + right
-            if torch.linalg.vector_norm(image - state) < tol:
-                break
-            state = image
-        return state
-
     def layer(weight: Tensor, bias: Tensor) -> Tensor:
         empty = weight.new_zeros(work.heads, size, size)
         matrix = empty.index_put((heads, work.row, work.column), weight.t(), accumulate=True)  # [H, N, N]
         right = bias.t().unsqueeze(-1)  # [H, N, 1]
-        state = torch.bmm(matrix, iterate(matrix, right)) + right
+        state = torch.bmm(matrix, iterate_dense(matrix, right, tol, cap)) + right
         if state.requires_grad:
             slope = torch.ones_like(state.detach())  # of the activation, here the identity
             jacobian = (slope * matrix.detach()).transpose(1, 2)
-            state.register_hook(lambda grad: iterate(jacobian, grad))
+            state.register_hook(lambda grad: iterate_dense(jacobian, grad, tol, cap))
         return state.squeeze(-1).t()
 
     return layer

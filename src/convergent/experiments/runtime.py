@@ -78,14 +78,19 @@ def dense_solve(case: Case) -> Tensor:
 
 def dense_iteration(case: Case) -> Tensor:
     """The paper's appendix B, forward pass."""
-    matrix, right = dense(case)
+    return iterate(*dense(case), STOP, CAP).squeeze(-1).t()
+
+
+@torch.no_grad()
+def iterate(matrix: Tensor, right: Tensor, stop: float, cap: int) -> Tensor:
+    """x = A x + b for matrices [H, N, N], until the Frobenius norm of a step is below ``stop``, or ``cap`` steps were taken."""
     state = torch.zeros_like(right)
-    for _ in range(CAP):
+    for _ in range(cap):
         image = torch.bmm(matrix, state) + right
-        if torch.linalg.vector_norm(image - state) < STOP:
+        if torch.linalg.vector_norm(image - state) < stop:
             break
         state = image
-    return state.squeeze(-1).t()
+    return state
 
 
 def _identity(matrix: Tensor) -> Tensor:

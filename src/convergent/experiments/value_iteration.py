@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from convergent.experiments.experiment import Experiment, Results, Statement
 from convergent.experiments.job import Job
-from convergent.experiments.learning import TEST_SEED, training_job
+from convergent.experiments.learning import moments, training_job, unseen_graphs
 from convergent.experiments.printed import GRID, VALUE_ITERATION
 from convergent.tasks import value_iteration
 from convergent.training.config import TrainConfig
@@ -147,13 +148,11 @@ class ValueIteration(Table):
 
 
 def floor(settings: dict[str, Any], device: str) -> dict[str, Any]:
-    """Work: the accuracy of taking the largest immediate reward, on as many graphs as the models are tested on."""
+    """Work: the accuracy of taking the largest immediate reward, on the graphs that the models are tested on."""
     found = []
-    for states, actions in settings["columns"]:
-        sampler = value_iteration.ValueIteration((states, states), (actions, actions))
-        batch = sampler.sample(settings["graphs"], np.random.default_rng([TEST_SEED, states, actions]))
-        accuracy = value_iteration.floor_accuracy(batch)
-        found.append([float(accuracy.mean()), float(accuracy.std(correction=0))])
+    for column in settings["columns"]:
+        batches = unseen_graphs(TASK, sized(*column), settings["graphs"])
+        found.append(moments(torch.cat([value_iteration.floor_accuracy(batch) for batch in batches])))
     return {"policy_accuracy": found}
 
 

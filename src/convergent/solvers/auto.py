@@ -25,7 +25,7 @@ HEAVY = 4_000_000  # weights of a heavy problem: a step on a GPU takes longer th
 class Auto(Solver):
     """Picks by the number of Picard steps the contraction calls for, the size of the graphs, and what is seen on the way."""
 
-    settles = 192
+    settles = SETTLES["cpu"][0]
 
     def settling(self, fixed: FixedPointMap) -> int:
         """A GPU has taken a thousand steps before another method has begun."""
