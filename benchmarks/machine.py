@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("torch", "triton", "numba", "numpy", "scipy", "torch-geometric", "torchdeq", "torchsparsegradutils", "pyamg")
-
-
-def commit() -> dict[str, Any]:
-    """The commit that was measured; results, which this run writes, do not make a tree dirty.
-
-    A copy of a tree without its history is told by the variable COMMIT.
-    """
-    if copied := os.environ.get("COMMIT"):
-        return {"hash": copied, "dirty": False}
-    head = _git("rev-parse", "HEAD")
-    changes = _git("status", "--porcelain", "--", ".", ":(exclude)results")
-    return {"hash": head or None, "dirty": None if changes is None else bool(changes)}
 
 
 def machine() -> dict[str, Any]:
@@ -40,14 +27,6 @@ def machine() -> dict[str, Any]:
         "load_average": [round(load, 2) for load in os.getloadavg()],
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}},
     }
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    except OSError:  # no git
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _cpu_model() -> str:

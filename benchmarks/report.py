@@ -11,8 +11,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine import commit, machine
+from benchmarks.machine import machine
 from benchmarks.measure import OURS, Timing
+from convergent.training.provenance import commit
 
 
 @dataclass

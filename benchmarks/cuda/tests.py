@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.machine import ROOT, commit, machine
+from benchmarks.machine import ROOT, machine
+from convergent.training.provenance import commit
 
 MARKED = ("-m", "cuda", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark")
 # every kernel, once: products, hubs, whole solves, steps of one and of several graphs, bfloat16, gradients

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from convergent.experiments import runner
-from convergent.experiments.classification import CHOSEN, EPOCHS, Classification, best, judge
+from convergent.experiments.classification import CHOSEN, EPOCHS, Classification, accuracy, best, verdicts
 from convergent.experiments.printed import CLASSIFICATION
 from convergent.experiments.runner import Plan
 from convergent.tasks.classification import SETS
@@ -48,9 +49,9 @@ def test_where_data_are_is_no_part_of_a_job(tmp_path: Path) -> None:
 
 
 def test_the_two_protocols() -> None:
-    result = {"correct": [[5, 9, 6], [8, 6, 7]], "tested": [10, 10]}
-    assert judge(result, "A") == (pytest.approx([75, 15]), {"accuracy": [90, 60], "epochs": [2, 2]})
-    assert judge(result, "B") == (pytest.approx([85, 5]), {"accuracy": [90, 80], "epochs": [2, 1]})
+    found = verdicts(np.array([[50.0, 90, 60], [80, 60, 70]]))
+    assert found == {"A": {"accuracy": [90, 60], "at": [2, 2]}, "B": {"accuracy": [90, 80], "at": [2, 1]}}
+    assert [accuracy(found[protocol]) for protocol in "AB"] == [[75, 15], [85, 5]]
 
 
 def test_the_best_of_cgs() -> None:
@@ -70,6 +71,11 @@ def test_both_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert part["columns"] == ["MUTAG", "PTC"]
         assert set(part["rows"]) == set(experiment.models)
         assert all(30 <= mean <= 100 and std >= 0 for row in part["rows"].values() for mean, std in row)
+        assert all(
+            often[0] >= seldom[0]
+            for name in part["rows"]
+            for often, seldom in zip(part["rows"][name], part["by_epoch"][name], strict=True)
+        )
         assert all(len(folds["accuracy"]) == 2 for row in part["folds"].values() for folds in row)
         assert part["printed"]["CGS(4)"] == [CLASSIFICATION[protocol]["CGS(4)"][SETS.index(name)] for name in part["columns"]]
     assert len(report["statements"]) == 2 * 2 * 3

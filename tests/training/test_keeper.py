@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from convergent.training.config import TrainConfig
-from convergent.training.keeper import provenance
+from convergent.training.provenance import provenance
 from convergent.training.run import TENSORBOARD, VALIDATIONS, read_rows
 from convergent.training.train import train
 
@@ -41,6 +41,11 @@ def test_tensorboard_may_be_missing(tmp_path, monkeypatch) -> None:
     train(SMALL, tmp_path / "run")
     assert not (tmp_path / "run" / TENSORBOARD).exists()
     assert (tmp_path / "run" / VALIDATIONS).exists()
+
+
+def test_a_tree_without_its_history_is_told_its_commit(monkeypatch) -> None:
+    monkeypatch.setenv("COMMIT", "2a610f2")
+    assert provenance()["commit"] == "2a610f2"
 
 
 def test_provenance_names_versions_and_machine() -> None:

@@ -19,9 +19,9 @@ from convergent.tasks.stream import count_nodes
 from convergent.training import evaluate as evaluating
 from convergent.training import predict as predicting
 from convergent.training.config import TrainConfig
-from convergent.training.keeper import provenance
 from convergent.training.models import CLASSIFICATION, FEATURES, FOLDER, MODELS, PORES, VALUE_ITERATION, find
 from convergent.training.problem import TEST, Problem, Stored
+from convergent.training.provenance import provenance
 
 DEFAULT_MODELS = {VALUE_ITERATION: "CGS(64)", PORES: "CGS(8)", CLASSIFICATION: "CGS(16)", FOLDER: "CGS(8)"}
 

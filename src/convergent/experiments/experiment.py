@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from convergent.experiments.job import Job
-from convergent.training.keeper import provenance
+from convergent.training.provenance import provenance
 
 Results = Mapping[str, dict[str, Any]]  # of jobs, by their keys
 

@@ -164,14 +164,14 @@ def scores(model: nn.Module, batch: GraphBatch) -> Tensor:
 
 
 class Trace(NamedTuple):
-    """What became of all folds, [folds, epochs]."""
+    """What became of all folds."""
 
-    correct: list[list[int]]  # test graphs
-    loss: list[list[float]]  # of training, mean over the steps of an epoch
+    correct: Tensor  # test graphs that each fold gets right after every step, [folds, steps]
+    loss: Tensor  # of training, mean over the steps of an epoch, [folds, epochs]
 
 
 def cross_validate(model: nn.Module, store: Store, splits: Sequence[Split], recipe: Recipe) -> Trace:
-    """Train the copies of a model, one for every split, and test each after every epoch."""
+    """Train the copies of a model, one for every split, and test each after every step."""
     optimizer = torch.optim.Adam(model.parameters(), lr=recipe.rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, recipe.restart)
     test = store.batch([split.test for split in splits])
@@ -182,9 +182,9 @@ def cross_validate(model: nn.Module, store: Store, splits: Sequence[Split], reci
         for number, picked in enumerate(parts):
             schedule.step(epoch + number / len(parts))
             total += train_step(model, optimizer, store.batch(picked), len(splits))
+            correct.append(count_correct(model, test, len(splits)))
         losses.append(total / len(parts))
-        correct.append(count_correct(model, test, len(splits)))
-    return Trace(*(torch.stack(rows, 1).tolist() for rows in (correct, losses)))
+    return Trace(*(torch.stack(rows, 1).cpu() for rows in (correct, losses)))
 
 
 def steps(splits: Sequence[Split], recipe: Recipe, epoch: int) -> list[list[Picked]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from convergent.training.keeper import provenance
+from convergent.training.provenance import provenance
 from convergent.training.run import read_json, write_json
 
 Work = Callable[[dict[str, Any], str], dict[str, Any]]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import math
+import os
 import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,9 +22,10 @@ from convergent.tasks.batch import GraphBatch
 from convergent.training.config import TrainConfig
 from convergent.training.evaluate import Trained, unseen
 from convergent.training.problem import TEST, Problem
-from convergent.training.run import VALIDATIONS, read_rows
+from convergent.training.run import VALIDATIONS, read_rows, write_atomically
 from convergent.training.train import train
 
+SHARED = "CONVERGENT_SHARED"  # the variable with the folder in which processes of one run leave graphs for each other
 TEST_SEED = 10_000  # of all test graphs, which are the same for every model
 
 
@@ -66,14 +70,26 @@ def test(trained: Trained, changes: dict[str, Any], graphs: int) -> dict[str, An
 
 
 def unseen_graphs(task: str, settings: dict[str, Any], graphs: int) -> list[GraphBatch]:
-    """What every model of a task is tested on, made once in a process: large graphs take longer to make than to answer."""
-    return _unseen_graphs(task, json.dumps(settings, sort_keys=True), graphs)
+    """What every model of a task is tested on, made once in a process: large graphs take longer to make than to answer.
+
+    Processes that work side by side find what another has made in the folder SHARED.
+    """
+    return _unseen_graphs(task, json.dumps(settings, sort_keys=True), graphs, os.environ.get(SHARED))
 
 
 @lru_cache(maxsize=32)
-def _unseen_graphs(task: str, settings: str, graphs: int) -> list[GraphBatch]:
+def _unseen_graphs(task: str, settings: str, graphs: int, shared: str | None) -> list[GraphBatch]:
     config = TrainConfig(task=task, model="any", seed=TEST_SEED, task_settings=json.loads(settings))
-    return list(unseen(Problem.of(config), graphs))
+    if shared is None:
+        return list(unseen(Problem.of(config), graphs))
+    name = hashlib.sha256(repr((task, settings, graphs)).encode()).hexdigest()
+    file = Path(shared) / f"{name}.pt"
+    if not file.exists():
+        content = io.BytesIO()
+        torch.save(list(unseen(Problem.of(config), graphs)), content)
+        write_atomically(file, content.getvalue())
+    found: list[GraphBatch] = torch.load(file, weights_only=False)  # written by a process of this run
+    return found
 
 
 def shown(trained: Trained, changes: dict[str, Any]) -> dict[str, Any]:

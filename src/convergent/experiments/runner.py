@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from pathlib import Path
 from convergent.errors import InputError
 from convergent.experiments.experiment import Experiment
 from convergent.experiments.job import Job
+from convergent.experiments.learning import SHARED
 from convergent.training.run import write_json
 
 JOBS = "jobs"  # the folder of single results, beside those of experiments
@@ -95,7 +97,10 @@ def _finished(jobs: list[Job], plan: Plan) -> Iterator[tuple[Job, BaseException 
         return
     # spawned, not forked: threads of numba and CUDA do not survive a fork
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(plan.workers, context, initializer=_begin, initargs=(plan.threads,)) as pool:
+    with (
+        tempfile.TemporaryDirectory() as shared,
+        ProcessPoolExecutor(plan.workers, context, initializer=_begin, initargs=(plan.threads, shared)) as pool,
+    ):
         futures: dict[Future[None], Job] = {pool.submit(job.run, plan.jobs, plan.device): job for job in jobs}
         try:
             for future in as_completed(futures):
@@ -105,11 +110,11 @@ def _finished(jobs: list[Job], plan: Plan) -> Iterator[tuple[Job, BaseException 
             raise
 
 
-def _begin(threads: int) -> None:
+def _begin(threads: int, shared: str) -> None:
     import signal
 
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and tells the others
-    os.environ["OMP_WAIT_POLICY"] = "passive"
+    os.environ |= {"OMP_WAIT_POLICY": "passive", SHARED: shared}
     torch.set_num_threads(threads)

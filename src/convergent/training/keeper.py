@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import platform
-import subprocess
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lightning
-import torch
 from lightning.pytorch.callbacks import Callback
 
 from convergent.nn.model import count_parameters
 from convergent.training.config import TrainConfig
 from convergent.training.module import LOG_EVERY, Training
+from convergent.training.provenance import provenance
 from convergent.training.run import (
     CHECKPOINT,
     METRICS,
@@ -165,17 +163,3 @@ def _board(folder: Path, step: int) -> SummaryWriter | None:
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder), purge_step=step + 1)
-
-
-def provenance() -> dict[str, Any]:
-    """Where a result comes from."""
-    versions = {"python": platform.python_version(), "torch": torch.__version__, "lightning": lightning.__version__}
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
-    machine = {"system": platform.system(), "cpu": platform.machine(), "threads": torch.get_num_threads(), "gpu": gpu}
-    return {"commit": _commit(), "versions": versions, "machine": machine}
-
-
-def _commit() -> str | None:
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None if done.returncode == 0 else None
