@@ -83,8 +83,8 @@ def test_an_epoch_sees_every_graph_once_in_steps_of_equal_size() -> None:
 def test_cross_validation_learns() -> None:
     store = Store(graphs(60), "cpu")
     splits = [Split(np.arange(15, 60), np.arange(15)), Split(np.arange(45), np.arange(45, 60))]
-    trace = cross_validate(copies("CGS(4)", 2), store, splits, Recipe(20, graphs=16, rate=3e-3))
-    assert trace.correct.shape == (2, 20 * 3)
+    trace = cross_validate(copies("CGS(4)", 2), store, splits, Recipe(20, graphs=16, rate=3e-3, tests=2))
+    assert trace.correct.shape == (2, 20 * 2)
     assert trace.loss.shape == (2, 20)
     assert (trace.loss[:, -1] < 0.7 * trace.loss[:, 0]).all()
     assert (trace.correct.amax(1) >= 12).all()

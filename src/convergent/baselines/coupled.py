@@ -64,13 +64,19 @@ def implicit(step: Callable[[Tensor], Tensor], x: Tensor, limits: Limits) -> Ten
     return image
 
 
-def describe(graph: Graph, x: Tensor, image: Tensor, factor: float, weight: Tensor, steps: int, limits: Limits) -> Solution:
-    """A ``Solution`` with one lane per graph: contraction ``factor`` in the max norm weighted by ``weight`` > 0 [N, 1]."""
+def describe(
+    graph: Graph, x: Tensor, image: Tensor, factor: float, weight: Tensor, steps: int, limits: Limits, euclidean: bool = False
+) -> Solution:
+    """A ``Solution`` with one lane per graph: contraction ``factor`` in the max norm weighted by ``weight`` > 0 [N, 1].
+
+    The size of a node is that of its largest number or, ``euclidean``, its Euclidean norm, which is no smaller.
+    """
     with torch.no_grad():
         move = (image - x).double()
         size = backend(move).segment_reduce
         residual = size(move.abs().amax(1, keepdim=True), graph.segments, "max")
-        scaled = size((move / weight).abs().amax(1, keepdim=True), graph.segments, "max")
+        nodes = move.norm(dim=1, keepdim=True) if euclidean else move.abs().amax(1, keepdim=True)
+        scaled = size(nodes / weight, graph.segments, "max")
         largest = size(weight.double(), graph.segments, "max")
         # T(x) is closer than x: c / (1 - c) times the last step
         bound = scaled * largest * factor / (1 - factor) if factor < 1 else torch.full_like(residual, torch.inf)

@@ -21,11 +21,14 @@ class SSE(GraphModel):
 
     .. math:: h_i \leftarrow (1 - \alpha) h_i + \alpha W_2\, \mathrm{relu}(W_1 [v_i, \sum_j (h_j, v_j, e_{ij})])
 
-    until it stands still. Nothing makes the map contract; the gradient is that of the last step, as in the original.
+    until it stands still. Nothing makes the map of the original contract, and trained maps often do not. With ``gain`` below one it
+    does, by that factor in the largest Euclidean norm of a node: the part of W_1 that reads h is scaled down where the spectral
+    norms of it and of W_2 ask for it. The gradient is that of the last step, as in the original.
 
     Args:
         units: the size of h.
-        damping: alpha.
+        damping: alpha. Where the map contracts, it changes the number of steps only.
+        gain: the contraction, for means over the neighbours; None: the original.
         aggregation: "mean" over the neighbours, or "sum", which may run away on graphs of higher degree.
         tol, max_iterations: the length of the last step, and the most steps that are taken.
         (the others as in ``ConvergentGraphSolver``)
@@ -39,6 +42,7 @@ class SSE(GraphModel):
         outputs: int = 1,
         readout: str | None = None,
         damping: float = 0.1,
+        gain: float | None = None,
         aggregation: str = "mean",
         activation: str = "leaky_relu",
         decoder: Sequence[int] = (64, 32),
@@ -51,7 +55,10 @@ class SSE(GraphModel):
         self.remember(dict(locals()))
         expect(0 < damping <= 1, "damping", "a number above 0, at most 1", damping)
         expect(aggregation in AGGREGATIONS, "aggregation", f"one of {AGGREGATIONS}", repr(aggregation))
-        self.damping, self.aggregation, self.units, self.limits = damping, aggregation, units, Limits(tol, max_iterations)
+        expect(gain is None or 0 < gain < 1, "gain", "None or a number between 0 and 1", gain)
+        expect(gain is None or aggregation == "mean", "aggregation", "'mean', which a gain needs", repr(aggregation))
+        self.damping, self.gain, self.aggregation, self.units = damping, gain, aggregation, units
+        self.limits = Limits(tol, max_iterations)
         self.first = nn.Linear(units + 2 * node_features + edge_features, units, bias=False)
         self.second = nn.Linear(units, units, bias=False)
         self.decoder = MLP([units, *decoder, outputs], activation, dropout=dropout)
@@ -63,10 +70,23 @@ class SSE(GraphModel):
         around = torch.cat([sum_edges(graph, nodes.index_select(0, graph.column)), sum_edges(graph, edges)], 1) * scale
         ones = nodes.new_ones(graph.num_edges, self.units)
 
+        first = self.contracting(nodes.shape[1])
+
         def step(h: Tensor) -> Tensor:
             gathered = torch.cat([nodes, propagate(graph, ones, h) * scale, around], 1)
-            return (1 - self.damping) * h + self.damping * self.second(torch.relu(self.first(gathered)))
+            return (1 - self.damping) * h + self.damping * self.second(torch.relu(gathered @ first.t()))
 
         h, steps = steady_state(step, nodes.new_zeros(graph.num_nodes, self.units), self.limits)
         image = step(h)
-        return image, describe(graph, h, image, 1.0, nodes.new_ones(graph.num_nodes, 1), steps, self.limits)
+        factor = 1.0 if self.gain is None else 1 - self.damping * (1 - self.gain)
+        return image, describe(graph, h, image, factor, nodes.new_ones(graph.num_nodes, 1), steps, self.limits, euclidean=True)
+
+    def contracting(self, features: int) -> Tensor:
+        """W_1, with the columns that read h scaled down where they have to be."""
+        if self.gain is None:
+            return self.first.weight
+        own, state, around = self.first.weight.split([features, self.units, self.first.in_features - features - self.units], 1)
+        with torch.no_grad():
+            slope = torch.linalg.matrix_norm(state, 2) * torch.linalg.matrix_norm(self.second.weight, 2)
+            down = (self.gain / slope.clamp(min=1e-30)).clamp(max=1.0)
+        return torch.cat([own, down * state, around], 1)

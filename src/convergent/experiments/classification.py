@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -44,6 +45,7 @@ CHOSEN: dict[str, dict[str, Any]] = {
     "NCI1": SWISH,
 }
 EPOCHS = {**dict.fromkeys(SETS, 500), "NCI1": 100}
+TESTS = {**dict.fromkeys(SETS, 3), "NCI1": 8}  # in an epoch
 
 
 class OnSets(Experiment):
@@ -76,7 +78,7 @@ class OnSets(Experiment):
     def learning(self, title: str, model: str, name: str, chosen: dict[str, Any]) -> Job:
         """All folds at once: side by side they keep a device busy that each would leave idle."""
         settings = {"seed": 0, "model": model, "set": name, "folds": self.folds, "epochs": self.epochs(name), "chosen": chosen}
-        return Job(title, "classification:learn", settings)
+        return Job(title, "classification:learn", {**settings, "tests": TESTS[name]})
 
 
 class Classification(OnSets):
@@ -87,8 +89,10 @@ class Classification(OnSets):
         "does not count the last one.",
         "The cosine of the learning rate starts again every 32 epochs, as in the published code; the text does not say.",
         "An epoch is divided into steps of equal size, of 128 graphs at most, so that none is left with the few that remain.",
-        "Models are tested after every step, as in the published code, which leaves more to choose from than after every epoch, as "
-        "is usual: what that would have given is in the second pair of tables.",
+        "Models are tested three times an epoch, on NCI1 eight times, as far as an epoch has so many steps; the published code does so "
+        "after every step, which leaves more to choose from. What testing after every epoch, as usual, would have given is in the "
+        "second pair of tables.",
+        "Matrix products on a GPU are in TF32.",
         "The appendix gives no settings for PTC: they are those of MUTAG, from which the paper's search started.",
         "Folds are scikit-learn's with seed 0, the same for all models; the paper's graphs are in the order of another library.",
         "Every fold starts from the same weights, as with the paper's seed 0; IGNN has CGS's encoder and decoder.",
@@ -126,10 +130,10 @@ class Classification(OnSets):
 
         return {
             "columns": list(self.sets),
-            "rows": each(lambda verdicts: accuracy(verdicts["step"][protocol])),
+            "rows": each(lambda verdicts: accuracy(verdicts["often"][protocol])),
             "by_epoch": each(lambda verdicts: accuracy(verdicts["epoch"][protocol])),
             "printed": {model: [row[place] for place in places] for model, row in printed.CLASSIFICATION[protocol].items()},
-            "folds": each(lambda verdicts: verdicts["step"][protocol]),
+            "folds": each(lambda verdicts: verdicts["often"][protocol]),
         }
 
     # --- statements ---
@@ -198,7 +202,7 @@ class Tuning(OnSets):
 
     def table(self, results: Results) -> dict[str, Any]:
         def cell(label: str, name: str, protocol: str) -> list[float]:
-            return accuracy(results[self.job(label, name).key]["result"]["verdicts"]["step"][protocol])
+            return accuracy(results[self.job(label, name).key]["result"]["verdicts"]["often"][protocol])
 
         columns = [(name, protocol) for name in self.sets for protocol in PROTOCOLS]
         return {
@@ -218,17 +222,29 @@ def learn(settings: dict[str, Any], device: str) -> dict[str, Any]:
     torch.manual_seed(settings["seed"])
     model = build(settings, data, len(splits)).to(device)
     began = time.monotonic()
-    recipe = Recipe(settings["epochs"], seed=settings["seed"])
-    trace = cross_validate(model, Store(data.graphs, device), splits, recipe)
-    right = 100 * trace.correct.numpy() / np.array([[len(split.test)] for split in splits])  # [folds, steps]
-    by_epoch = right[:, right.shape[1] // recipe.epochs - 1 :: right.shape[1] // recipe.epochs]
+    recipe = Recipe(settings["epochs"], tests=settings["tests"], seed=settings["seed"])
+    with tensor_cores():
+        trace = cross_validate(model, Store(data.graphs, device), splits, recipe)
+    right = 100 * trace.correct.numpy() / np.array([[len(split.test)] for split in splits])  # [folds, tests]
+    often = right.shape[1] // recipe.epochs
     return {
         "parameters": count_parameters(model) // len(splits),
         "seconds": time.monotonic() - began,
         "loss": trace.loss.mean(0).tolist(),
-        "accuracy": by_epoch.mean(0).tolist(),
-        "verdicts": {"step": verdicts(right), "epoch": verdicts(by_epoch)},
+        "accuracy": right[:, often - 1 :: often].mean(0).tolist(),
+        "verdicts": {"often": verdicts(right), "epoch": verdicts(right[:, often - 1 :: often])},
     }
+
+
+@contextmanager
+def tensor_cores() -> Iterator[None]:
+    """Products of single numbers on a GPU in TF32: twice as fast here, and about as exact as the learning rate is chosen."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def verdicts(accuracy: NDArray[np.float64]) -> dict[str, dict[str, list[float]]]:

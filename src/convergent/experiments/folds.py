@@ -39,6 +39,7 @@ class Recipe:
         graphs: in a step, at most; an epoch is divided into steps of equal size.
         rate: of Adam.
         restart: epochs after which the cosine of the rate starts again.
+        tests: in an epoch, evenly spread over its steps, of which the last is followed by one; no more than there are steps.
         seed: of the order of graphs.
     """
 
@@ -46,6 +47,7 @@ class Recipe:
     graphs: int = 128
     rate: float = 1e-3
     restart: int = 32
+    tests: int = 1
     seed: int = 0
 
 
@@ -166,12 +168,12 @@ def scores(model: nn.Module, batch: GraphBatch) -> Tensor:
 class Trace(NamedTuple):
     """What became of all folds."""
 
-    correct: Tensor  # test graphs that each fold gets right after every step, [folds, steps]
+    correct: Tensor  # test graphs that each fold gets right, in every test, [folds, tests]
     loss: Tensor  # of training, mean over the steps of an epoch, [folds, epochs]
 
 
 def cross_validate(model: nn.Module, store: Store, splits: Sequence[Split], recipe: Recipe) -> Trace:
-    """Train the copies of a model, one for every split, and test each after every step."""
+    """Train the copies of a model, one for every split, and test them now and then."""
     optimizer = torch.optim.Adam(model.parameters(), lr=recipe.rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, recipe.restart)
     test = store.batch([split.test for split in splits])
@@ -182,7 +184,8 @@ def cross_validate(model: nn.Module, store: Store, splits: Sequence[Split], reci
         for number, picked in enumerate(parts):
             schedule.step(epoch + number / len(parts))
             total += train_step(model, optimizer, store.batch(picked), len(splits))
-            correct.append(count_correct(model, test, len(splits)))
+            if (number + 1) * recipe.tests // len(parts) > number * recipe.tests // len(parts):
+                correct.append(count_correct(model, test, len(splits)))
         losses.append(total / len(parts))
     return Trace(*(torch.stack(rows, 1).cpu() for rows in (correct, losses)))
 
