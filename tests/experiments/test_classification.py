@@ -41,7 +41,7 @@ def test_the_full_budget_is_the_papers() -> None:
     assert set(CHOSEN) == set(EPOCHS) == set(SETS)
     assert EPOCHS["NCI1"] == 100
     assert {model for model in CLASSIFICATION["A"] if model.startswith("CGS")} <= set(full.models)
-    assert len({job.key for job in full.jobs()}) == 9 * 6
+    assert len({job.key for job in full.jobs()}) == 9 * 6 + 6
 
 
 def test_where_data_are_is_no_part_of_a_job(tmp_path: Path) -> None:
@@ -78,6 +78,7 @@ def test_both_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         )
         assert all(len(folds["accuracy"]) == 2 for row in part["folds"].values() for folds in row)
         assert part["printed"]["CGS(4)"] == [CLASSIFICATION[protocol]["CGS(4)"][SETS.index(name)] for name in part["columns"]]
-    assert len(report["statements"]) == 2 * 2 * 3
+    assert len(report["statements"]) == 2 * 2 * 3 + 2
+    assert all(99 <= report["table"]["ceiling"][name][part][0] <= 100 for name in ("MUTAG", "PTC") for part in ("train", "test"))
     assert {statement["holds"] for statement in report["statements"] if "IGNN" in statement["text"]} <= {True, False}
     assert str(ROOT) not in path.read_text(encoding="utf-8")

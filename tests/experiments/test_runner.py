@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +85,34 @@ def test_processes_side_by_side_find_the_same(small: Small, tmp_path: Path) -> N
         (path,) = runner.run([small], Plan(tmp_path / str(workers), workers=workers))
         tables.append(read_json(path)["table"])
     assert tables[0] == tables[1]
+
+
+class Patient(Small):
+    """Makes do with what there is."""
+
+    partial = True
+
+    def table(self, results: Results) -> dict[str, Any]:
+        return {"rows": {each.title: each.key in results for each in self.jobs()}}
+
+
+def test_some_tables_do_without_what_is_missing(tmp_path: Path) -> None:
+    plan = Plan(tmp_path, workers=0)
+    kind = type("Named", (Patient,), {"name": "patient"})
+    Experiment.kinds.pop("patient")
+    assert runner.run([kind()], plan) == []  # of nothing no table is made
+    job(1).run(plan.jobs, "cpu")
+    (path,) = runner.run([kind()], plan)
+    report = read_json(path)
+    assert report["table"]["rows"] == {"job 0": False, "job 1": True}
+    assert report["missing"] == ["job 0"]
+    assert set(report["jobs"]) == {job(1).key}
+    assert not job(0).done(plan.jobs)
+
+
+def test_processes_have_the_threads_that_they_are_given() -> None:
+    before = dict(os.environ)
+    told = "import numba, torch; print(numba.get_num_threads(), torch.get_num_threads())"
+    with runner._environment(1, "folder"):
+        assert subprocess.check_output([sys.executable, "-c", told], text=True).split() == ["1", "1"]
+    assert dict(os.environ) == before

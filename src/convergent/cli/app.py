@@ -244,7 +244,7 @@ def reproduce(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small budget: to see that all of it runs.")] = False,
     device: Device = "cpu",
-    workers: Annotated[int, typer.Option(min=1, help="Processes side by side.")] = 1,
+    workers: Annotated[int, typer.Option(min=0, help="Processes side by side; 0: put together what was run before.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="Of every process.")] = 1,
     data_root: Annotated[Path | None, typer.Option(help="A folder with the raw TU sets, for classification.")] = None,
     out: Annotated[

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ from convergent.tasks.classification import FOLDS, SETS, Classified, default_cac
 from convergent.training.models import CLASSIFICATION, find
 
 SOLVERS = tuple(f"CGS({heads})" for heads in (1, 4, 8, 16, 32))
+Found = dict[str, list[dict[str, Any] | None]]  # results by model and set
 SOCIAL = ("IMDB-BINARY", "IMDB-MULTI")
 PROTOCOLS = {"A": protocol_a, "B": protocol_b}
 
@@ -83,15 +85,16 @@ class OnSets(Experiment):
 
 class Classification(OnSets):
     name, title = "classification", "Table 2: graph classification, and the same under IGNN's protocol"
+    partial = True
     deviations: ClassVar[Sequence[str]] = (
         "Edge features are ones, as in the text; the published code has zeros.",
         "A node's edges are summed, as in the text; the code takes means. The encoder has three layers, as in the code: the text "
         "does not count the last one.",
         "The cosine of the learning rate starts again every 32 epochs, as in the published code; the text does not say.",
         "An epoch is divided into steps of equal size, of 128 graphs at most, so that none is left with the few that remain.",
-        "Models are tested three times an epoch, on NCI1 eight times, as far as an epoch has so many steps; the published code does so "
-        "after every step, which leaves more to choose from. What testing after every epoch, as usual, would have given is in the "
-        "second pair of tables.",
+        "Models are tested three times an epoch, on NCI1 eight times, where an epoch has so many steps. The published code tests "
+        "after every step, which leaves more to choose from; what testing once an epoch, as usual, would have given is told in "
+        "tables of their own.",
         "Matrix products on a GPU are in TF32.",
         "The appendix gives no settings for PTC: they are those of MUTAG, from which the paper's search started.",
         "Folds are scikit-learn's with seed 0, the same for all models; the paper's graphs are in the order of another library.",
@@ -111,53 +114,69 @@ class Classification(OnSets):
     def job(self, model: str, name: str) -> Job:
         return self.learning(f"{model} on {name}", model, name, {} if model in pyg_baselines.NAMES else CHOSEN[name])
 
+    def ceiling_job(self, name: str) -> Job:
+        return Job(f"what the labels of {name} allow", "ceiling:measure", {"seed": 0, "set": name, "folds": self.folds})
+
     def jobs(self) -> list[Job]:
-        return [self.job(model, name) for name in self.sets for model in self.models]
+        return [*map(self.ceiling_job, self.sets), *(self.job(model, name) for name in self.sets for model in self.models)]
 
     # --- tables ---
 
     def table(self, results: Results) -> dict[str, Any]:
-        found = {model: [results[self.job(model, name).key]["result"] for name in self.sets] for model in self.models}
-        about = {name: {model: [each[name] for each in row] for model, row in found.items()} for name in ("parameters", "seconds")}
-        return {**{protocol: self.under(protocol, found) for protocol in PROTOCOLS}, **about}
+        found = {model: [results.get(self.job(model, name).key, {}).get("result") for name in self.sets] for model in self.models}
+        about = {name: each_of(found, itemgetter(name)) for name in ("parameters", "seconds")}
+        ceiling = {name: results.get(self.ceiling_job(name).key, {}).get("result") for name in self.sets}
+        return {**{protocol: self.under(protocol, found) for protocol in PROTOCOLS}, **about, "ceiling": ceiling}
 
-    def under(self, protocol: str, found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    def under(self, protocol: str, found: Found) -> dict[str, Any]:
         """One of the two tables, and the printed one beside it."""
         places = [printed.SETS.index(name) for name in self.sets]
-
-        def each(take: Callable[[dict[str, Any]], Any]) -> dict[str, list[Any]]:
-            return {model: [take(result["verdicts"]) for result in row] for model, row in found.items()}
-
         return {
             "columns": list(self.sets),
-            "rows": each(lambda verdicts: accuracy(verdicts["often"][protocol])),
-            "by_epoch": each(lambda verdicts: accuracy(verdicts["epoch"][protocol])),
+            "rows": each_of(found, lambda result: accuracy(result["verdicts"]["often"][protocol])),
+            "by_epoch": each_of(found, lambda result: accuracy(result["verdicts"]["epoch"][protocol])),
             "printed": {model: [row[place] for place in places] for model, row in printed.CLASSIFICATION[protocol].items()},
-            "folds": each(lambda verdicts: verdicts["often"][protocol]),
+            "folds": each_of(found, lambda result: result["verdicts"]["often"][protocol]),
         }
 
     # --- statements ---
 
     def statements(self, table: dict[str, Any]) -> list[Statement]:
+        """Of the sets on which all of CGS was run."""
         found = []
         for protocol in PROTOCOLS:
+            part = table[protocol]
             for place, name in enumerate(self.sets):
-                where, part = f"protocol {protocol}, {name}", table[protocol]
-                found.append(self.as_printed(part, place, where))
-                found += [beside(f"{other}, run here", part["rows"][other][place], part, place, where) for other in ("IGNN", "GIN")]
+                if not all(row[place] for model, row in part["rows"].items() if model.startswith("CGS")):
+                    continue
+                where = f"protocol {protocol}, {name}"
+                others = {f"{other}, run here": part["rows"][other][place] for other in ("IGNN", "GIN")}
                 if protocol == "A" and name in SOCIAL:
-                    found.append(beside("LP-GNN, as printed", part["printed"]["LP-GNN"][place], part, place, where))
-        return found
+                    others["LP-GNN, as printed"] = part["printed"]["LP-GNN"][place]
+                found.append(self.as_printed(part, place, where))
+                found += [beside(other, cell, part, place, where) for other, cell in others.items() if cell]
+        return [*found, *(self.not_of_training(table, name) for name, limit in table["ceiling"].items() if limit)]
+
+    def not_of_training(self, table: dict[str, Any], name: str) -> Statement:
+        """What is printed under B may be no accuracy on test graphs: equal graphs with other labels put a ceiling on training."""
+        model, (wanted, spread) = best(table["B"]["printed"], self.sets.index(name))
+        mean, deviation = table["ceiling"][name]["train"]
+        evidence = f"{model} {wanted:.1f} ± {spread:.1f}; training graphs {mean:.1f} ± {deviation:.1f}"
+        text = f"protocol B, {name}: the paper's best is more than a standard deviation below what labels allow in training"
+        return Statement(text, wanted < mean - spread, evidence)
 
     def as_printed(self, part: dict[str, Any], place: int, where: str) -> Statement:
         own, (mean, _) = best(part["rows"], place)
         other, (wanted, spread) = best(part["printed"], place)
+        _, (by_epoch, _) = best(part["by_epoch"], place)
         text = f"{where}: the best CGS is above the paper's best, or within one standard deviation of it"
-        by_epoch = max(row[place][0] for model, row in part["by_epoch"].items() if model.startswith("CGS"))
-        evidence = (
-            f"{own} {mean:.1f}, tested after every epoch only {by_epoch:.1f}; in the paper {other} {wanted:.1f} ± {spread:.1f}"
-        )
+        evidence = f"{own} {mean:.1f}, if tested once an epoch {by_epoch:.1f}; in the paper {other} {wanted:.1f} ± {spread:.1f}"
         return Statement(text, None if self.quick else mean >= wanted - spread, evidence)
+
+
+def each_of(found: Found, take: Callable[[dict[str, Any]], Any]) -> dict[str, list[Any]]:
+    """Something of every result, by model and set; None where there is none."""
+    return {model: [None if result is None else take(result) for result in row] for model, row in found.items()}
 
 
 def beside(name: str, theirs: list[float], part: dict[str, Any], place: int, where: str) -> Statement:
@@ -208,7 +227,7 @@ class Tuning(OnSets):
         return {
             "columns": [f"{name}, {protocol}" for name, protocol in columns],
             "rows": {label: [cell(label, *column) for column in columns] for label in self.candidates},
-            "chosen": {name: CHOSEN[name] for name in self.sets},
+            "chosen": {name: label for name in self.sets for label, each in self.candidates.items() if each == CHOSEN[name]},
         }
 
 

@@ -35,6 +35,7 @@ class Experiment(ABC):
     name: ClassVar[str]  # on the command line, and of the file of results
     title: ClassVar[str]
     deviations: ClassVar[Sequence[str]] = ()  # sentences: in what its settings are not those of the paper, and why
+    partial: ClassVar[bool] = False  # whether a table can be made of some of the results
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -64,7 +65,8 @@ class Experiment(ABC):
         """What is written to NAME.json."""
         table = self.table(results)
         seeds = sorted({job.settings["seed"] for job in self.jobs() if "seed" in job.settings})
-        origins = [results[job.key]["provenance"] for job in self.jobs()]
+        present = [job for job in self.jobs() if job.key in results]
+        origins = [results[job.key]["provenance"] for job in present]
         return {
             "experiment": self.name,
             "title": self.title,
@@ -74,7 +76,8 @@ class Experiment(ABC):
             "commits": sorted({str(origin["commit"]) for origin in origins}),
             "machines": _distinct([{**origin["machine"], "device": origin["device"]} for origin in origins]),
             "seeds": seeds,
-            "jobs": {job.key: job.title for job in self.jobs()},
+            "jobs": {job.key: job.title for job in present},
+            "missing": [job.title for job in self.jobs() if job.key not in results],
             "deviations": list(self.deviations),
             "table": table,
             "statements": [statement.to_json() for statement in self.statements(table)],

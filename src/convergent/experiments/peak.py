@@ -46,11 +46,13 @@ def limited(device: str, gibibytes: float) -> Iterator[int | None]:
     wanted = int(gibibytes * GIBIBYTE)
     if torch.device(device).type == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, wanted / total), device)
+        index = torch.device(device).index
+        number = torch.cuda.current_device() if index is None else index  # a kind of device is not enough here
+        torch.cuda.set_per_process_memory_fraction(min(1.0, wanted / total), number)
         try:
             yield min(wanted, total)
         finally:
-            torch.cuda.set_per_process_memory_fraction(1.0, device)
+            torch.cuda.set_per_process_memory_fraction(1.0, number)
     elif CLEAR.exists():
         import resource
 

@@ -40,7 +40,7 @@ class Pores(Experiment):
         "Inputs are scaled by means and deviations of 64 networks, with logarithms of sizes beside them: metres are too small.",
         "The cosine of the learning rate starts again every 32 steps, as in the published code; the text does not say.",
         "The model is the best of a run by the error on 64 validation networks, looked at every 50 steps.",
-        "IGNN has 64 hidden units; SSE takes means over neighbours, and its map is bounded to contract by 0.9: the paper is silent.",
+        "IGNN has 64 hidden units; SSE takes means over neighbours, and its map is bounded to contract by 0.9.",
         "Fixed points of CGS are certified to 1e-6 absolute plus 1e-6 relative, where the paper stops after 50 steps at most.",
     )
 

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from convergent.experiments.job import Job
 from convergent.experiments.learning import SHARED
 from convergent.training.run import write_json
 
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 JOBS = "jobs"  # the folder of single results, beside those of experiments
 
 
@@ -25,7 +27,7 @@ class Plan:
 
     out: Path
     device: str = "cpu"
-    workers: int = 1
+    workers: int = 1  # none: what there is is put together, and nothing is run
     threads: int = 1  # of every worker
 
     @property
@@ -50,21 +52,24 @@ class Progress:
 
 
 def run(experiments: Sequence[Experiment], plan: Plan, tell: Callable[[Progress, Job | None], None] | None = None) -> list[Path]:
-    """Do what is not done yet, and write NAME.json of every experiment whose jobs are all there.
+    """Do what is not done yet, and write NAME.json of every experiment whose jobs are all there, or whose table can do without.
 
     Raises:
         InputError: some jobs failed. The others are kept, and a second call tries only those again.
     """
     plan.out.mkdir(parents=True, exist_ok=True)
-    waiting = {job.key: job for experiment in experiments for job in experiment.jobs() if not job.done(plan.jobs)}
+    jobs = [job for experiment in experiments for job in experiment.jobs()] if plan.workers else []
+    waiting = {job.key: job for job in jobs if not job.done(plan.jobs)}
     progress = Progress(len(waiting))
     progress.tell = tell or progress.tell
     progress.tell(progress, None)
     written: dict[str, Path] = {}
-    for job, failure in _finished(list(waiting.values()), plan):
-        progress.add(job, failure)
-        written |= _write_ready(experiments, plan, written)
-    written |= _write_ready(experiments, plan, written)
+    try:
+        for job, failure in _finished(list(waiting.values()), plan):
+            progress.add(job, failure)
+            written |= _write_ready(experiments, plan, written)
+    finally:
+        written |= _write_ready(experiments, plan, written, partial=True)
     if progress.failed:
         reasons = "; ".join(f"{title}: {reason}" for title, reason in list(progress.failed.items())[:3])
         raise InputError(
@@ -73,20 +78,22 @@ def run(experiments: Sequence[Experiment], plan: Plan, tell: Callable[[Progress,
     return list(written.values())
 
 
-def _write_ready(experiments: Sequence[Experiment], plan: Plan, written: dict[str, Path]) -> dict[str, Path]:
+def _write_ready(experiments: Sequence[Experiment], plan: Plan, written: dict[str, Path], partial: bool = False) -> dict[str, Path]:
     found = {}
     for experiment in experiments:
         jobs = experiment.jobs()
-        if experiment.name not in written and all(job.done(plan.jobs) for job in jobs):
+        done = [job for job in jobs if job.done(plan.jobs)]
+        enough = len(done) == len(jobs) or (partial and experiment.partial and done)
+        if experiment.name not in written and enough:
             path = plan.out / f"{experiment.name}.json"
-            write_json(path, experiment.report({job.key: job.result(plan.jobs) for job in jobs}))
+            write_json(path, experiment.report({job.key: job.result(plan.jobs) for job in done}))
             found[experiment.name] = path
     return found
 
 
 def _finished(jobs: list[Job], plan: Plan) -> Iterator[tuple[Job, BaseException | None]]:
     """Jobs as they end, with what went wrong."""
-    if plan.workers == 1:
+    if plan.workers <= 1:
         for job in jobs:
             try:
                 job.run(plan.jobs, plan.device)
@@ -99,7 +106,8 @@ def _finished(jobs: list[Job], plan: Plan) -> Iterator[tuple[Job, BaseException 
     context = multiprocessing.get_context("spawn")
     with (
         tempfile.TemporaryDirectory() as shared,
-        ProcessPoolExecutor(plan.workers, context, initializer=_begin, initargs=(plan.threads, shared)) as pool,
+        _environment(plan.threads, shared),
+        ProcessPoolExecutor(plan.workers, context, initializer=_begin, initargs=(plan.threads,)) as pool,
     ):
         futures: dict[Future[None], Job] = {pool.submit(job.run, plan.jobs, plan.device): job for job in jobs}
         try:
@@ -110,11 +118,23 @@ def _finished(jobs: list[Job], plan: Plan) -> Iterator[tuple[Job, BaseException 
             raise
 
 
-def _begin(threads: int, shared: str) -> None:
+@contextmanager
+def _environment(threads: int, shared: str) -> Iterator[None]:
+    """What processes started within it find: libraries read the number of their threads when they are loaded, once."""
+    found = {**dict.fromkeys(THREADS, str(threads)), "OMP_WAIT_POLICY": "passive", SHARED: shared}
+    before = {name: os.environ.get(name) for name in found}
+    os.environ.update(found)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _begin(threads: int) -> None:
     import signal
 
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and tells the others
-    os.environ |= {"OMP_WAIT_POLICY": "passive", SHARED: shared}
     torch.set_num_threads(threads)

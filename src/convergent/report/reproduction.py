@@ -69,6 +69,7 @@ SECTIONS = (
         figures={"value-iteration-example": ("States coloured by their value.", figures.values_on_graphs)},
     ),
     Section("classification", "Graph classification", tables.classification),
+    Section("classification-tuning", "Settings of graph classification", tables.tuning),
     _on_value_iteration("ablation-layers", "Layers of the encoder"),
     _on_value_iteration("ablation-fixed-bias", "A fixed bias"),
     _on_value_iteration("ablation-gamma", "The contraction γ", "Error against γ; dashed: the paper's.", figures.errors_by_gamma),
@@ -121,6 +122,8 @@ def _overview(sections: Sequence[Section], reports: Mapping[str, Report]) -> str
 
 
 def _state(report: Report) -> str:
+    if absent := len(report.get("missing", ())):
+        return f"{absent} of {absent + len(report['jobs'])} runs missing"
     return MISSING if not report else QUICK if report.get("quick") else DONE
 
 
@@ -136,6 +139,7 @@ def _section(section: Section, report: Report | None, page: Path) -> str:
     parts = [
         heading,
         f'!!! warning "Small budget"\n    {SMALL}' if report.get("quick") else "",
+        _absent(report),
         section.table(table),
         *(_drawn(table, name, caption, draw, page) for name, (caption, draw) in section.figures.items()),
         _bullets("Statements", map(_verdict, report.get("statements", ()))),
@@ -143,6 +147,11 @@ def _section(section: Section, report: Report | None, page: Path) -> str:
         _origin(report),
     ]
     return "\n\n".join(filter(None, parts))
+
+
+def _absent(report: Report) -> str:
+    missing = report.get("missing", ())
+    return f'!!! warning "Not complete"\n    Not run yet: {", ".join(missing)}.' if missing else ""
 
 
 def _drawn(table: Mapping[str, Any], name: str, caption: str, draw: Draw, page: Path) -> str:

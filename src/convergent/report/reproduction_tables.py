@@ -15,7 +15,11 @@ GIBIBYTE = 2**30
 NONE = "–"
 DIFFERENCE = "Difference: ours minus the paper's, in units of the paper's standard deviation."
 MEASURES = {"mape": "Mean absolute percentage error", "policy_accuracy": "Policy accuracy"}
-PROCEDURES = {"A": "The epoch that is best on average over the folds (A)", "B": "Every fold at its own best epoch (B)"}
+CEILING = (
+    "**What the labels allow**: the most that any network which passes messages can get right, since it answers graphs alike that "
+    "colour refinement cannot tell apart; of test graphs with their labels known"
+)
+PROCEDURES = {"A": "The moment that is best on average over the folds (A)", "B": "Every fold at its own best moment (B)"}
 
 
 # --- by kind of table ---
@@ -36,16 +40,42 @@ def value_iteration(table: Table, printed: Mapping[str, Mapping[str, Sequence[Ce
 
 
 def classification(table: Table) -> str:
+    """Both procedures beside the paper; then what they give if models are tested once an epoch."""
     parts = []
     for procedure, words in PROCEDURES.items():
         found = table.get(procedure) or {}
-        columns = found.get("columns") or []
-        if not found.get("rows"):
+        columns, rows = found.get("columns") or [], present(found.get("rows") or {})
+        if not rows:
             continue
         known = {model: dict(zip(SETS, cells, strict=True)) for model, cells in CLASSIFICATION[procedure].items()}
         theirs = {model: [cells.get(column) for column in columns] for model, cells in known.items()}
-        parts.append(f"**{words}**, accuracy in per cent\n\n{comparison(columns, found['rows'], theirs, digits=1)}")
+        parts.append(f"**{words}**, accuracy in per cent\n\n{comparison(columns, rows, theirs, digits=1)}")
+    for procedure in PROCEDURES:
+        found = table.get(procedure) or {}
+        if rows := present(found.get("by_epoch") or {}):
+            parts.append(f"**The same, tested once an epoch ({procedure})**\n\n{_cells(found['columns'], rows)}")
+    if ceiling := {name: limit for name, limit in (table.get("ceiling") or {}).items() if limit}:
+        rows = {f"{part} graphs": [limit[part] for limit in ceiling.values()] for part in ("train", "test")}
+        parts.append(f"{CEILING}\n\n{_cells(list(ceiling), rows)}")
     return "\n\n".join(parts)
+
+
+def tuning(table: Table) -> str:
+    """Settings by set and procedure, and which of them were chosen."""
+    columns, rows = table.get("columns"), present(table.get("rows") or {})
+    if not rows or not columns:
+        return ""
+    chosen = "; ".join(f"{name}: {label}" for name, label in table.get("chosen", {}).items())
+    return f"Accuracy in per cent.\n\n{_cells(columns, rows)}" + (f"\n\nChosen: {chosen}." if chosen else "")
+
+
+def present(rows: Printed) -> dict[str, Sequence[Cell]]:
+    """Without the rows of which there is nothing yet."""
+    return {model: cells for model, cells in rows.items() if any(cells)}
+
+
+def _cells(columns: Sequence[str], rows: Printed) -> str:
+    return grid(["", *columns], [[name, *(_moments(cell, 1) for cell in cells)] for name, cells in rows.items()])
 
 
 def by_size(table: Table, measure: str, what: str) -> str:
