@@ -53,14 +53,14 @@ SECTIONS = (
         "Pore networks",
         tables.pores,
         {
-            "pore-networks": ("Error against the size of the network.", figures.mse_by_pores),
-            "pore-networks-layers": ("Error of stacks of n layers at 800 pores.", figures.mse_by_layers),
+            "pore-networks": ("Error against the size of the network: medians over five runs.", figures.mse_by_pores),
+            "pore-networks-layers": ("Error of stacks of n layers at 800 pores; a dot for every run.", figures.mse_by_layers),
         },
     ),
     Section(
         "training-curves",
         "Training curves on pore networks",
-        figures={"training-curves": ("Mean over runs, and a standard deviation to either side.", figures.training_curves)},
+        figures={"training-curves": ("Medians over runs; of CGS the range of all five.", figures.training_curves)},
     ),
     _on_value_iteration("value-iteration", "Graph value iteration"),
     Section(

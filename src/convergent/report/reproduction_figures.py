@@ -27,6 +27,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#5
 MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
 GRID_COLOUR, EDGE_COLOUR = "#d9d9d9", "#b0b0b0"
 MEGABYTE = 1e6
+LAYERS_AT = 800  # pores
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -39,43 +40,48 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def mse_by_pores(table: Table) -> Figure | None:
-    rows = {model: row["mse"] for model, row in table.get("rows", {}).items() if row.get("mse")}
+    """The median over runs; stacks of several layers are told apart by the next figure only."""
+    rows = {model: _runs(row) for model, row in table.get("rows", {}).items() if row.get("mse") and all(row["mse"])}
     if not rows or not table.get("sizes"):
         return None
     figure, (axes,) = _new()
-    _error_bars(axes, table["sizes"], rows)
+    _medians(axes, table["sizes"], rows)
     return _finished(figure, axes, "pores of the network", "mean squared error", y="log")
 
 
 def mse_by_layers(table: Table) -> Figure | None:
-    """GNN(n) against n; a model that is no such stack is a line across."""
-    cells = {name: cell for name, cell in table.get("layers", {}).items() if cell}
-    stacks = {int(found[1]): cell for name, cell in cells.items() if (found := re.fullmatch(r"GNN\((\d+)\)", name))}
+    """GNN(n) against n, every run a dot; a model that is no such stack is a line across."""
+    sizes, rows = table.get("sizes") or [], table.get("rows", {})
+    if LAYERS_AT not in sizes:
+        return None
+    runs = {name: _runs(row)[:, sizes.index(LAYERS_AT)] for name, row in rows.items() if row.get("mse") and all(row["mse"])}
+    stacks = {int(found[1]): each for name, each in runs.items() if (found := re.fullmatch(r"GNN\((\d+)\)", name))}
     if not stacks:
         return None
     figure, (axes,) = _new()
     depths = sorted(stacks)
-    _error_bars(axes, depths, {"GNN(n)": [stacks[depth] for depth in depths]})
-    others = {name: cell for name, cell in cells.items() if not name.startswith("GNN(")}
+    axes.plot(depths, [np.median(stacks[depth]) for depth in depths], color=COLOURS[0], label="GNN(n), median")
+    dots = np.array([(depth, value) for depth in depths for value in stacks[depth]])
+    axes.plot(*dots.T, "o", color=COLOURS[0], fillstyle="none", markersize=4, label="GNN(n), every run")
+    others = {name: each for name, each in runs.items() if not name.startswith("GNN(")}
     styles = islice(_styles(), 1, None)  # the first is taken
-    for (name, (mean, *_)), (colour, _, dashes) in zip(others.items(), styles, strict=False):
-        axes.axhline(mean, color=colour, linestyle=dashes, label=name)
+    for (name, each), (colour, _, dashes) in zip(others.items(), styles, strict=False):
+        axes.axhline(float(np.median(each)), color=colour, linestyle=dashes, label=name)
     axes.set_xticks(depths)
-    return _finished(figure, axes, "layers n", "mean squared error at 800 pores", y="log")
+    return _finished(figure, axes, "layers n", f"mean squared error at {LAYERS_AT} pores", y="log")
 
 
 def training_curves(table: Table) -> Figure | None:
-    rows = {model: row for model, row in table.get("rows", {}).items() if row.get("steps") and row.get("mean")}
+    """The median over runs, and for CGS their whole range."""
+    rows = {model: row for model, row in table.get("rows", {}).items() if row.get("steps") and row.get("seeds")}
     if not rows:
         return None
     figure, (axes,) = _new()
-    for (model, row), (colour, _, dashes) in zip(rows.items(), _styles(), strict=False):
-        steps, mean = np.asarray(row["steps"]), np.asarray(row["mean"], dtype=float)
-        axes.plot(steps, mean, color=colour, linestyle=dashes, label=model, linewidth=1.2)
-        if row.get("std"):
-            spread = np.asarray(row["std"], dtype=float)
-            # a logarithm has no place for what is below zero
-            axes.fill_between(steps, np.maximum(mean - spread, mean / 100), mean + spread, color=colour, alpha=0.18, linewidth=0)
+    steps = next(iter(rows.values()))["steps"]
+    runs = {model: np.array(list(row["seeds"].values()), dtype=float) for model, row in rows.items()}
+    for model, colour in _medians(axes, steps, runs).items():
+        if model.startswith("CGS"):
+            axes.fill_between(steps, runs[model].min(0), runs[model].max(0), color=colour, alpha=0.15, linewidth=0)
     return _finished(figure, axes, "gradient steps", "mean squared error", y="log")
 
 
@@ -198,6 +204,25 @@ def _gridded(axes: Axes) -> None:
     axes.grid(color=GRID_COLOUR, linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _runs(row: Table) -> np.ndarray:
+    """Means of every run, [runs, columns]; of what was not trained, its only one."""
+    every = row.get("seeds") or {"only": row["mse"]}
+    return np.array([[mean for mean, _ in cells] for cells in every.values()], dtype=float)
+
+
+def _medians(axes: Axes, x: Sequence[float], rows: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Of rows [runs, points]; stacks of two layers and more in grey, all alike. The colours of the others."""
+    deep = [name for name in rows if re.fullmatch(r"GNN\(\d+\)", name) and name != "GNN(1)"]
+    for number, name in enumerate(deep):
+        label = f"{deep[0]} to {deep[-1]}" if number == 0 else None
+        axes.plot(x, np.median(rows[name], 0), color=EDGE_COLOUR, linewidth=0.9, label=label, zorder=1)
+    styles = dict(zip([name for name in rows if name not in deep], _styles(), strict=False))
+    for name, (colour, marker, dashes) in styles.items():
+        points = np.median(rows[name], 0)
+        axes.plot(x, points, color=colour, marker=marker, linestyle=dashes, markersize=4, linewidth=1.2, label=name)
+    return {name: colour for name, (colour, _, _) in styles.items()}
 
 
 def _error_bars(axes: Axes, x: Sequence[float], rows: Mapping[str, Sequence[Cell]]) -> None:
