@@ -51,7 +51,7 @@ SECTIONS = (
     Section(
         "pore-networks",
         "Pore networks",
-        tables.pores,
+        partial(tables.by_size, measure="mse", what="1,000 times the mean squared error, by pores", scale=1000),
         {
             "pore-networks": ("Error against the size of the network: medians over five runs.", figures.mse_by_pores),
             "pore-networks-layers": ("Error of stacks of n layers at 800 pores; a dot for every run.", figures.mse_by_layers),

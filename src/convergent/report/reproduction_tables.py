@@ -78,21 +78,17 @@ def _cells(columns: Sequence[str], rows: Printed) -> str:
     return grid(["", *columns], [[name, *(_moments(cell, 1) for cell in cells)] for name, cells in rows.items()])
 
 
-def by_size(table: Table, measure: str, what: str) -> str:
+def by_size(table: Table, measure: str, what: str, scale: float = 1) -> str:
     """Means and standard deviations against a size; the paper prints no numbers for its figures."""
     rows = {model: row[measure] for model, row in table.get("rows", {}).items() if row.get(measure)}
     if not rows:
         return ""
-    body = [[model, *(_moments(cell) for cell in cells)] for model, cells in rows.items()]
+    body = [[model, *(_moments(_scaled(cell, scale), 2) for cell in cells)] for model, cells in rows.items()]
     return grid([what, *(f"{size:,}" for size in table.get("sizes", ()))], body)
 
 
-def pores(table: Table) -> str:
-    parts = [by_size(table, "mse", "mean squared error by pores")]
-    layers = {name: cell for name, cell in table.get("layers", {}).items() if cell}
-    if layers:
-        parts.append("At 800 pores:\n\n" + grid(list(layers), [[_moments(cell) for cell in layers.values()]]))
-    return "\n\n".join(filter(None, parts))
+def _scaled(cell: Cell, scale: float) -> Cell:
+    return cell and [None if value is None else scale * value for value in cell]
 
 
 def runtime(table: Table) -> str:
