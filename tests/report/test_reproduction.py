@@ -155,7 +155,7 @@ def test_both_procedures_of_classification(whole):
 
 def test_tables_without_printed_numbers(whole):
     assert "| CGS(8) | 0.40 ± 0.10 | 0.90 ± 2.00 |" in section(whole[1], "Title of pore-networks")
-    assert "| CGS(64) | 9 ± 2 | 5 ± 1 |" in section(whole[1], "Title of sample-efficiency")
+    assert "| CGS(64) | 9.00 ± 2.00 | 5.00 ± 1.00 |" in section(whole[1], "Title of sample-efficiency")
     assert "| 100 | 200 µs, 1 MiB | 500 ms, 1 MiB |\n| 200 | 400 µs, 1 MiB | over 24 GiB |" in section(whole[1], "Title of runtime")
     assert "| 400 | 0.977 KiB | – | 195 KiB | 205 KiB |" in section(whole[1], "Title of complexity")
 

@@ -204,7 +204,7 @@ class TrainingCurves(Pores):
             Statement(
                 "all models end their training with errors within a factor of two",
                 last[high] <= 2 * last[low],
-                f"medians, {evidence}",
+                medians,
             ),
             Statement("every model is better after training than at its start", falls == len(last), f"{falls} of {len(last)}"),
             Statement(
