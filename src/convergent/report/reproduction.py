@@ -70,6 +70,7 @@ SECTIONS = (
     ),
     Section("classification", "Graph classification", tables.classification),
     Section("classification-tuning", "Settings of graph classification", tables.tuning),
+    Section("classification-folds", "Folds of graph classification", tables.tuning),
     _on_value_iteration("ablation-layers", "Layers of the encoder"),
     _on_value_iteration("ablation-fixed-bias", "A fixed bias"),
     _on_value_iteration("ablation-gamma", "The contraction γ", "Error against γ; dashed: the paper's.", figures.errors_by_gamma),
