@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from convergent.experiments import runner
-from convergent.experiments.classification import CHOSEN, EPOCHS, Classification, accuracy, best, verdicts
+from convergent.experiments.classification import Classification, verdicts
+from convergent.experiments.classification_tuning import Divisions, Tuning
+from convergent.experiments.on_sets import CHOSEN, EPOCHS, OnSets, accuracy, best
 from convergent.experiments.printed import CLASSIFICATION
 from convergent.experiments.runner import Plan
 from convergent.tasks.classification import SETS
@@ -82,3 +84,24 @@ def test_both_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(99 <= report["table"]["ceiling"][name][part][0] <= 100 for name in ("MUTAG", "PTC") for part in ("train", "test"))
     assert {statement["holds"] for statement in report["statements"] if "IGNN" in statement["text"]} <= {True, False}
     assert str(ROOT) not in path.read_text(encoding="utf-8")
+
+
+def test_the_settings_that_were_chosen_are_among_those_tried() -> None:
+    tuning = Tuning()
+    assert len(tuning.candidates) <= 10
+    for name in tuning.sets:
+        assert CHOSEN[name] in tuning.candidates.values()
+        assert {job.key for job in Classification().jobs()} & {job.key for job in tuning.jobs() if job.settings["set"] == name}
+
+
+@there
+def test_settings_and_folds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OnSets, "epochs", lambda *_: 1)
+    monkeypatch.setattr(Tuning, "candidates", dict(list(Tuning.candidates.items())[:2]))
+    paths = runner.run([Tuning(True, ROOT), Divisions(True, ROOT)], Plan(tmp_path / "out"))
+    settings, divisions = (read_json(path)["table"] for path in paths)
+    assert settings["columns"] == ["MUTAG, A", "MUTAG, B"]
+    assert list(settings["chosen"]) == ["MUTAG"]
+    assert set(divisions["rows"]) == {"seed 0", "seed 1"}
+    assert divisions["rows"]["seed 0"] != divisions["rows"]["seed 1"]
+    assert all(a[0] <= b[0] for table in (settings, divisions) for a, b in table["rows"].values())

@@ -18,7 +18,14 @@ from convergent.experiments.runner import run as run_experiments
 from convergent.training.progress import bar
 from convergent.training.run import read_json
 
-MODULES = ("value_iteration", "pores", "classification", "runtime", "complexity")  # each defines its experiments
+MODULES = (
+    "value_iteration",
+    "pores",
+    "classification",
+    "classification_tuning",
+    "runtime",
+    "complexity",
+)  # each defines its experiments
 ALL = "all"
 
 
