@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from convergent import Graph, InputError, Picard
+from convergent import ConvergenceError, Graph, InputError, Picard
 from convergent.nn import ConvergentGraphSolver
 from convergent.nn.model import GraphModel, count_parameters
 
@@ -116,3 +116,12 @@ def test_bad_input_is_named() -> None:
         ConvergentGraphSolver(3, 2, gamma=1.5)
     with pytest.raises(InputError, match="kind: expected one of"):
         GraphModel.rebuild("Magic", {})
+
+
+def test_a_forgiving_model_reports_what_it_could_not_reach() -> None:
+    model = ConvergentGraphSolver(1, 1, heads=2, solver=Picard(tol=1e-12, max_iterations=1))
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+    with pytest.raises(ConvergenceError):
+        model(torch.ones(3, 1), edges)
+    _, solution = model.forgiving()(torch.ones(3, 1), edges, return_solution=True)
+    assert not solution.converged.any()

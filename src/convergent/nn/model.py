@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -100,6 +101,13 @@ class GraphModel(nn.Module):
         shape = [graph.num_edges, self.edge_features]
         expect(list(edges.shape) == shape, "edge_attr", f"shape {shape}", list(edge_attr.shape))
         return Inputs(graph, nodes, edges.to(nodes.dtype))
+
+    def forgiving(self) -> GraphModel:
+        """Itself; from now on its solves report what they could not reach instead of raising."""
+        for part in self.modules():
+            if isinstance(solver := getattr(part, "solver", None), Solver):
+                part.__dict__["solver"] = replace(solver, throw=False)
+        return self
 
     def reset_parameters(self) -> None:
         for part in self.children():

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from convergent.errors import InputError, expect
 from convergent.nn.model import GraphModel
-from convergent.solvers import Solution, Solver, Status
+from convergent.solvers import Solution, Status
 from convergent.tasks.batch import GraphBatch
 from convergent.tasks.folder import Schema
 from convergent.tasks.stream import stream_folder
@@ -41,10 +41,7 @@ class Trained:
             config = TrainConfig.from_json(extra["config"])
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"{file}: expected a model that was trained by convergent, but its header has no {error}") from error
-        for part in model.modules():
-            if isinstance(solver := getattr(part, "solver", None), Solver):
-                part.solver = replace(solver, throw=False)  # type: ignore[assignment]
-        return Trained(model.to(device), config, schema)
+        return Trained(model.forgiving().to(device), config, schema)
 
     def problem(self, changes: dict[str, Any] | None = None, seed: int | None = None) -> Problem:
         """The task it was trained on, with some settings changed."""

@@ -195,7 +195,7 @@ def _throws(model: GraphModel) -> bool:
 
 def _check(not_converged: int, not_finite: int) -> None:
     """Raise what steps would have raised one by one, had they looked."""
-    when = f"within the last {LOG_EVERY} steps; capture=False names the graph that is the first"
+    when = f"in the steps so far, of which every {LOG_EVERY}th looks; capture=False names the graph that is the first"
     if not_converged:
         raise ConvergenceError(f"{not_converged} graphs did not reach the tolerance {when}")
     if not_finite:
