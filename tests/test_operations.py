@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from convergent.kernels import using
-from convergent.operations import edge_product, propagate
+from convergent.operations import edge_product, edge_sum, propagate
 from problems import DOUBLE, random_batch
 
 
@@ -42,13 +42,28 @@ def test_derivatives_of_every_order_and_mode(operation) -> None:
     assert gradgradcheck(function, inputs, check_fwd_over_rev=True)
 
 
+@pytest.mark.usefixtures("_backend")
+def test_derivatives_of_a_sum_over_ends() -> None:
+    graph = random_batch([3, 0, 2], 2, 1)
+    sizes = (graph.num_edges, graph.num_nodes, graph.num_nodes)
+    inputs = tuple(torch.randn(size, 2, dtype=DOUBLE, requires_grad=True) for size in sizes)
+
+    def function(values, u, x):
+        return edge_sum(graph, values, u, x)
+
+    assert gradcheck(function, inputs, check_forward_ad=True)
+    assert gradgradcheck(function, inputs, check_fwd_over_rev=True)
+    only = torch.autograd.grad(edge_sum(graph, inputs[0].detach(), inputs[1], inputs[2].detach()).sum(), inputs[1])[0]
+    torch.testing.assert_close(only, graph.out_degree.unsqueeze(1).expand(-1, 2).to(DOUBLE))
+
+
 def test_compiles_without_a_break() -> None:
     graph = random_batch([5, 4], 2, 1)
     weight = torch.randn(graph.num_edges, 2, requires_grad=True)
     x = torch.randn(graph.num_nodes, 2, requires_grad=True)
 
     def function(weight, x):
-        return edge_product(graph, propagate(graph, weight, x), x).sin().sum()
+        return edge_sum(graph, edge_product(graph, propagate(graph, weight, x), x), x, x).sin().sum()
 
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     expected = torch.autograd.grad(function(weight, x), (weight, x))

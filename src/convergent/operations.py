@@ -1,9 +1,10 @@
-"""The two bilinear operations of a sparse operator, differentiable to any order in both modes.
+"""The operations of a sparse operator, differentiable to any order in both modes.
 
     propagate(graph, w, x)     y_i = sum over the edges e: i -> j of  w_e x_j
-    edge_product(graph, u, x)  z_e = u_i x_j   for the edge e: i -> j
+    edge_product(graph, u, x)  z_e = u_i x_j         for the edge e: i -> j
+    edge_sum(graph, v, u, x)   z_e = v_e + u_i + x_j
 
-Each is the other's derivative: <u, propagate(w, x)> = <edge_product(u, x), w>, so the pair is closed under differentiation.
+The first two are each other's derivative: <u, propagate(w, x)> = <edge_product(u, x), w>; that of the third is a product with ones.
 """
 
 from __future__ import annotations
@@ -34,6 +35,13 @@ def edge_product(graph: Graph, u: Tensor, x: Tensor) -> Tensor:
     if traced(x):
         return torch.ops.convergent.edge_product(graph.tensors(), graph.flow, u, x)
     return _apply_edge_product(graph, u, x)
+
+
+def edge_sum(graph: Graph, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    """A value per edge [E, D] plus u at its row plus x at its column, [N, D] each -> [E, D]."""
+    if traced(x):
+        return values + u.index_select(0, graph.row) + x.index_select(0, graph.column)
+    return _apply_edge_sum(graph, values, u, x)
 
 
 def sum_edges(graph: Graph, values: Tensor) -> Tensor:
@@ -112,7 +120,32 @@ class _EdgeProduct(torch.autograd.Function):
         return _product_rule(edge_product, ctx, u_tangent, x_tangent)
 
 
-_apply_propagate, _apply_edge_product = applying(_Propagate), applying(_EdgeProduct)
+class _EdgeSum(torch.autograd.Function):
+    """Its derivatives sum over the edges of a node, of either end."""
+
+    @staticmethod
+    def forward(graph: Graph, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
+        return backend(x).edge_sum(graph.row, graph.column, values, u, x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.graph = inputs[0]
+        ctx.dtypes = [value.dtype for value in inputs[1:]]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        graph, (_, _, to_u, to_x) = ctx.graph, ctx.needs_input_grad
+        found = (grad, sum_edges(graph, grad) if to_u else None, sum_edges(graph.transpose(), grad) if to_x else None)
+        return None, *(None if part is None else part.to(dtype) for part, dtype in zip(found, ctx.dtypes, strict=True))
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> Tensor:
+        values, u, x = tangents
+        at_ends = (None if part is None else part.index_select(0, end) for part, end in ((u, ctx.graph.row), (x, ctx.graph.column)))
+        return sum(part for part in (values, *at_ends) if part is not None)  # type: ignore[return-value]
+
+
+_apply_propagate, _apply_edge_product, _apply_edge_sum = applying(_Propagate), applying(_EdgeProduct), applying(_EdgeSum)
 
 
 def _remember(ctx: Any, graph: Graph, first: Tensor, second: Tensor) -> None:

@@ -276,8 +276,9 @@ def test_two_processes_agree_with_one(tmp_path) -> None:
     assert (one["processes"], two["processes"]) == (1, 2)
     assert one["solves"]["graphs"] == two["solves"]["graphs"] == 30
     weights = [torch.load(tmp_path / str(devices) / CHECKPOINT, weights_only=True)["state_dict"] for devices in (1, 2)]
+    unseen = "attention.2.bias"  # a softmax is blind to it: its gradient is rounding, which Adam blows up
     for name, weight in weights[0].items():
-        torch.testing.assert_close(weight, weights[1][name], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(weight, weights[1][name], rtol=1e-4, atol=1e-2 if name.endswith(unseen) else 1e-6)
     for name, value in one["validation"].items():
         assert two["validation"][name] == pytest.approx(value, rel=1e-3, abs=1e-6)
 

@@ -141,8 +141,13 @@ class Linears(nn.Module):
         self.bias = None if one.bias is None else repeated(one.bias.unsqueeze(0), copies)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.reshape(len(self.weight), -1, self.weight.shape[1])  # [copies, rows, inputs]
-        out = x @ self.weight if self.bias is None else torch.baddbmm(self.bias, x, self.weight)
+        return self.part(x, 0, bias=True)
+
+    def part(self, x: Tensor, begin: int, bias: bool = False) -> Tensor:
+        """What it makes of some of its inputs, those from ``begin`` on."""
+        weight = self.weight[:, begin : begin + x.shape[1]]  # [copies, inputs, outputs]
+        x = x.reshape(len(weight), -1, x.shape[1])  # [copies, rows, inputs]
+        out = torch.baddbmm(self.bias, x, weight) if bias and self.bias is not None else x @ weight
         return out.flatten(0, 1)
 
 

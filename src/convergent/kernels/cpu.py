@@ -33,6 +33,7 @@ __all__ = [
     "deflated",
     "defect",
     "edge_product",
+    "edge_sum",
     "group",
     "lu_solve",
     "ordered",
@@ -176,6 +177,15 @@ def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
     if out.numel():
         args = (_array(row), _array(column), _as(u, dtype), _as(x, dtype), _ahead(x), out.numpy())
         _run("edge_product", cpu_rows, _streaming(u.shape[1], dtype), out.numel(), args)
+    return out
+
+
+def edge_sum(row: Tensor, column: Tensor, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    dtype = torch.promote_types(values.dtype, torch.promote_types(u.dtype, x.dtype))
+    out = torch.empty(values.shape, dtype=dtype)
+    if out.numel():
+        args = (_array(row), _array(column), _as(values, dtype), _as(u, dtype), _as(x, dtype), _ahead(x), out.numpy())
+        _run("edge_sum", cpu_rows, _streaming(u.shape[1], dtype), out.numel(), args)
     return out
 
 

@@ -201,6 +201,29 @@ def edge_product_team(threads, lanes, counter, args):
         edge_product_worker(lanes, counter, *args)
 
 
+@kernel
+def edge_sum_worker(lanes, counter, row, column, values, u, x, ahead, out):
+    edges, heads = out.shape
+    chunk = take(counter)
+    while chunk < CHUNKS:
+        for edge in range(edges * chunk // CHUNKS, edges * (chunk + 1) // CHUNKS):
+            coming = min(edge + ahead, edges - 1)
+            own, left, right = edge * heads, at(row, edge) * heads, at(column, edge) * heads
+            for head in range(0, heads, width(lanes)):
+                prefetch(u, at(row, coming) * heads + head)
+                prefetch(x, at(column, coming) * heads + head)
+                count = heads - head
+                ends = load_some(lanes, u, left + head, count) + load_some(lanes, x, right + head, count)
+                store_some(lanes, out, own + head, load_some(lanes, values, own + head, count) + ends, count)
+        chunk = take(counter)
+
+
+@team
+def edge_sum_team(threads, lanes, counter, args):
+    for _ in prange(threads):
+        edge_sum_worker(lanes, counter, *args)
+
+
 # --- one number per graph and head ---
 
 

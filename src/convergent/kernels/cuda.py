@@ -6,6 +6,7 @@ What a launch needs to know of a structure (how long rows are, where segments ar
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +39,7 @@ __all__ = [
     "deflated",
     "dense",
     "edge_product",
+    "edge_sum",
     "group",
     "lu_solve",
     "ordered",
@@ -232,14 +234,23 @@ def defect(rows: Rows, weight: Tensor, bias: Tensor, x: Tensor, activation: str)
 
 
 def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
-    heads = u.shape[1]
-    out = torch.empty(row.shape[0], heads, dtype=torch.promote_types(u.dtype, x.dtype), device=u.device)
+    return _at_edges(cuda_rows.edge_product, row, column, u, x)
+
+
+def edge_sum(row: Tensor, column: Tensor, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    return _at_edges(cuda_rows.edge_sum, row, column, u, x, values)
+
+
+def _at_edges(kernel: Kernel, row: Tensor, column: Tensor, *values: Tensor) -> Tensor:
+    edges, heads = row.shape[0], values[0].shape[1]
+    dtype = reduce(torch.promote_types, (value.dtype for value in values))
+    out = torch.empty(edges, heads, dtype=dtype, device=row.device)
     if out.numel():
         b = _heads_at_once(heads, 64)
-        edges = TILE // b
-        grid = (_parts(row.shape[0], edges), _parts(heads, b))
-        tensors = (row, column, u.contiguous(), x.contiguous(), out)
-        cuda_rows.edge_product(grid, tensors, (row.shape[0], heads), (_long(row.shape[0], heads), edges, b))
+        at_once = TILE // b
+        grid = (_parts(edges, at_once), _parts(heads, b))
+        tensors = (row, column, *(value.contiguous() for value in values), out)
+        kernel(grid, tensors, (edges, heads), (_long(edges, heads), at_once, b))
     return out
 
 

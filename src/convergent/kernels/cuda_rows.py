@@ -145,6 +145,20 @@ def edge_product_kernel(row, column, u, x, out, edges, heads, LONG: tl.constexpr
 
 
 @triton.jit
+def edge_sum_kernel(row, column, u, x, values, out, edges, heads, LONG: tl.constexpr, E: tl.constexpr, B: tl.constexpr):
+    edge = places(tl.program_id(0), LONG) * E + tl.arange(0, E)
+    head = tl.program_id(1) * B + tl.arange(0, B)
+    alive = edge < edges
+    mask = alive[:, None] & (head < heads)[None, :]
+    own = edge[:, None] * heads + head[None, :]
+    left = places(tl.load(row + edge, mask=alive, other=0), LONG)[:, None] * heads + head[None, :]
+    right = places(tl.load(column + edge, mask=alive, other=0), LONG)[:, None] * heads + head[None, :]
+    total = tl.load(values + own, mask=mask, other=0.0).to(out.dtype.element_ty)
+    total += tl.load(u + left, mask=mask, other=0.0) + tl.load(x + right, mask=mask, other=0.0)
+    tl.store(out + own, total, mask=mask)
+
+
+@triton.jit
 def segment_kernel(first, last, u, v, out, heads, MEASURE: tl.constexpr, R: tl.constexpr, B: tl.constexpr):
     """Per piece and head: the largest |u| ("max"), the sum of |u| ("one"), or the sum of u v ("dot"); NaN stays NaN."""
     piece = tl.program_id(0)
@@ -173,4 +187,4 @@ def segment_kernel(first, last, u, v, out, heads, MEASURE: tl.constexpr, R: tl.c
 
 
 rows, chunks, gather_chunks = Kernel(rows_kernel), Kernel(chunk_kernel), Kernel(gather_chunks_kernel)
-edge_product, segments = Kernel(edge_product_kernel), Kernel(segment_kernel)
+edge_product, edge_sum, segments = Kernel(edge_product_kernel), Kernel(edge_sum_kernel), Kernel(segment_kernel)

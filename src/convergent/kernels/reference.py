@@ -60,6 +60,11 @@ def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
     return u.index_select(0, row) * x.index_select(0, column)
 
 
+def edge_sum(row: Tensor, column: Tensor, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
+    """[E, H]: the value of an edge, plus u at its row, plus x at its column."""
+    return values + u.index_select(0, row) + x.index_select(0, column)
+
+
 def all_finite(values: Tensor) -> bool:
     """Whether no number is NaN or infinite."""
     return bool(torch.isfinite(values).all())

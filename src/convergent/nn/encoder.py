@@ -18,7 +18,7 @@ from convergent import weights
 from convergent.errors import expect
 from convergent.graph import Graph
 from convergent.nn.mlp import MLP
-from convergent.operations import sum_edges
+from convergent.operations import edge_sum, sum_edges
 
 AGGREGATIONS = ("sum", "mean")
 
@@ -54,13 +54,18 @@ class GNLayer(nn.Module):
         self.node = MLP([edge_outputs + nodes, *hidden, node_outputs], activation, last)
 
     def forward(self, graph: Graph, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
-        ends = torch.cat([edges, nodes.index_select(0, graph.row), nodes.index_select(0, graph.column)], 1)
-        edges = self.edge(ends)
-        attention = weights.row_softmax(graph, self.attention(ends))
+        attention = weights.row_softmax(graph, self.at_edges(self.attention, graph, nodes, edges))
+        edges = self.at_edges(self.edge, graph, nodes, edges)
         gathered = sum_edges(graph, attention * edges)
         if self.aggregation == "mean":
             gathered = gathered / graph.out_degree.clamp(min=1).unsqueeze(1).to(gathered.dtype)
         return self.node(torch.cat([gathered, nodes], 1)), edges
+
+    def at_edges(self, mlp: MLP, graph: Graph, nodes: Tensor, edges: Tensor) -> Tensor:
+        """The MLP of [e, v_i, v_j]. What its first layer makes of a node is computed once, not for each of the node's edges."""
+        begin = edges.shape[1]
+        own, other = mlp.part(nodes, begin), mlp.part(nodes, begin + nodes.shape[1], bias=True)
+        return mlp.rest(edge_sum(graph, mlp.part(edges, 0), own, other))
 
     def reset_parameters(self) -> None:
         for part in (self.edge, self.attention, self.node):

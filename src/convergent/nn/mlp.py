@@ -47,6 +47,19 @@ class MLP(nn.Sequential):
                 layers.append(nn.Dropout(dropout))
         super().__init__(*(layer for layer in layers if not _is_identity(layer)))
 
+    def part(self, x: Tensor, begin: int, bias: bool = False) -> Tensor:
+        """What the first layer makes of some of its inputs, those from ``begin`` on: parts that cover all of them add up to it."""
+        first = self[0]
+        if not isinstance(first, nn.Linear):  # a layer that stands in for one knows how
+            return first.part(x, begin, bias)  # type: ignore[operator]
+        return nn.functional.linear(x, first.weight[:, begin : begin + x.shape[1]], first.bias if bias else None)
+
+    def rest(self, hidden: Tensor) -> Tensor:
+        """The answer, from what the first layer has made of the inputs."""
+        for layer in list(self)[1:]:
+            hidden = layer(hidden)
+        return hidden
+
     def reset_parameters(self) -> None:
         for layer in self:
             if isinstance(layer, nn.Linear):
