@@ -64,8 +64,8 @@ class Experiment(ABC):
     def report(self, results: Results) -> dict[str, Any]:
         """What is written to NAME.json."""
         table = self.table(results)
-        seeds = sorted({job.settings["seed"] for job in self.jobs() if "seed" in job.settings})
         present = [job for job in self.jobs() if job.key in results]
+        seeds = sorted({job.settings["seed"] for job in present if "seed" in job.settings})
         origins = [results[job.key]["provenance"] for job in present]
         return {
             "experiment": self.name,
