@@ -10,6 +10,7 @@ The first two are each other's derivative: <u, propagate(w, x)> = <edge_product(
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import torch
@@ -142,7 +143,7 @@ class _EdgeSum(torch.autograd.Function):
     def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> Tensor:
         values, u, x = tangents
         at_ends = (None if part is None else part.index_select(0, end) for part, end in ((u, ctx.graph.row), (x, ctx.graph.column)))
-        return sum(part for part in (values, *at_ends) if part is not None)  # type: ignore[return-value]
+        return reduce(torch.add, (part for part in (values, *at_ends) if part is not None))
 
 
 _apply_propagate, _apply_edge_product, _apply_edge_sum = applying(_Propagate), applying(_EdgeProduct), applying(_EdgeSum)

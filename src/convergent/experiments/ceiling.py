@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from convergent.experiments.on_sets import read
 from convergent.tasks import classification
 from convergent.tasks.batch import GraphBatch
-from convergent.tasks.classification import default_cache
 
 
 def measure(settings: dict[str, Any], device: str) -> dict[str, list[float]]:
@@ -18,7 +18,7 @@ def measure(settings: dict[str, Any], device: str) -> dict[str, list[float]]:
 
     Of test graphs that is in hindsight: with their own labels known.
     """
-    data = classification.load(settings["set"], default_cache())
+    data = read(settings["set"])
     kinds, labels = kinds_of(data.graphs), data.labels.tolist()
     splits = classification.folds(data.labels, settings["seed"])[: settings["folds"]]
     found = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -20,11 +19,11 @@ from convergent.experiments.experiment import Results, Statement
 from convergent.experiments.folds import Recipe, Split, Store, cross_validate, side_by_side
 from convergent.experiments.ignn_copies import IGNNCopies
 from convergent.experiments.job import Job
-from convergent.experiments.on_sets import CHOSEN, PROTOCOLS, OnSets, accuracy, best
+from convergent.experiments.on_sets import CHOSEN, PROTOCOLS, OnSets, accuracy, best, read
 from convergent.nn.model import count_parameters
 from convergent.nn.solver import ConvergentGraphSolver
 from convergent.tasks import classification
-from convergent.tasks.classification import SETS, Classified, default_cache
+from convergent.tasks.classification import SETS, Classified
 from convergent.training.models import CLASSIFICATION, find
 
 SOLVERS = tuple(f"CGS({heads})" for heads in (1, 4, 8, 16, 32))
@@ -160,7 +159,7 @@ def learn(settings: dict[str, Any], device: str) -> dict[str, Any]:
 
 @contextmanager
 def tensor_cores() -> Iterator[None]:
-    """Products of single numbers on a GPU in TF32: twice as fast here, and about as exact as the learning rate is chosen."""
+    """Matrix products in single precision on a GPU in TF32, for these trainings only."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -188,8 +187,3 @@ def build(settings: dict[str, Any], data: Classified, copies: int) -> nn.Module:
         return IGNNCopies(one, copies)
     assert isinstance(one, ConvergentGraphSolver)
     return side_by_side(one, copies)
-
-
-@lru_cache(maxsize=len(SETS))
-def read(name: str) -> Classified:
-    return classification.load(name, default_cache())

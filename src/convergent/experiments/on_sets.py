@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from convergent.experiments.experiment import Experiment
 from convergent.experiments.job import Job
 from convergent.tasks import classification
-from convergent.tasks.classification import FOLDS, SETS, default_cache, protocol_a, protocol_b
+from convergent.tasks.classification import FOLDS, SETS, Classified, default_cache, protocol_a, protocol_b
 
 PROTOCOLS = {"A": protocol_a, "B": protocol_b}
 
@@ -75,6 +76,11 @@ def best(rows: dict[str, Any], place: int) -> tuple[str, list[float]]:
     cells = {model: row[place] for model, row in rows.items() if model.startswith("CGS")}
     name = max(cells, key=lambda model: cells[model][0])
     return name, cells[name]
+
+
+@lru_cache(maxsize=len(SETS))
+def read(name: str) -> Classified:
+    return classification.load(name, default_cache())
 
 
 def _cached(name: str) -> bool:

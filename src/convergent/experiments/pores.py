@@ -12,6 +12,7 @@ import torch
 from convergent.experiments.experiment import Experiment, Results, Statement
 from convergent.experiments.job import Job
 from convergent.experiments.learning import moments, training_job, unseen_graphs
+from convergent.experiments.printed import LAYERS_AT
 from convergent.experiments.value_iteration import pool
 from convergent.tasks.pore_network import NODE_FEATURES, WIDTH
 from convergent.training.config import TrainConfig
@@ -23,7 +24,6 @@ SOLVERS = ("CGS(4)", "CGS(8)", "CGS(16)")
 DEPTHS = tuple(range(1, 9))
 BASELINES = ("IGNN", "SSE", *(f"GNN({depth})" for depth in DEPTHS))
 TRAINED_ON = (50, 200)  # pores
-LAYERS_AT = 800  # pores of the networks in the figure on the number of layers
 
 
 def sized(pores: int) -> dict[str, Any]:

@@ -68,6 +68,8 @@ ACCURACY = {
     "CGS(64) again": "0.84 0.09, 0.85 0.09, 0.83 0.06, 0.85 0.09, 0.83 0.06, 0.83 0.05, 0.82 0.05, 0.82 0.05",
 }
 
+LAYERS_AT = 800  # pores of the networks in the figure on the number of layers
+
 SETS = ("IMDB-BINARY", "IMDB-MULTI", "MUTAG", "PROTEINS", "PTC", "NCI1")
 
 # accuracy of classification in per cent: the epoch that is best on average (A), every fold at its own best (B)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
+from typing import Protocol, cast
 
 from torch import Tensor, nn
 
@@ -26,6 +27,18 @@ class Activation(nn.Module):
         return self.name
 
 
+class Divisible(Protocol):
+    """A layer whose answer is a sum over parts of its inputs."""
+
+    def part(self, x: Tensor, begin: int, bias: bool = False) -> Tensor:
+        """What it makes of some of its inputs, those from ``begin`` on."""
+
+
+class Linear(nn.Linear):
+    def part(self, x: Tensor, begin: int, bias: bool = False) -> Tensor:
+        return nn.functional.linear(x, self.weight[:, begin : begin + x.shape[1]], self.bias if bias else None)
+
+
 class MLP(nn.Sequential):
     """Linear layers with an activation, and where asked for dropout, between them.
 
@@ -41,7 +54,7 @@ class MLP(nn.Sequential):
         layers: list[nn.Module] = []
         for index, (inputs, outputs) in enumerate(pairwise(sizes)):
             hidden = index < len(sizes) - 2
-            layers.append(nn.Linear(inputs, outputs))
+            layers.append(Linear(inputs, outputs))
             layers.append(Activation(activation if hidden else last))
             if hidden and dropout:
                 layers.append(nn.Dropout(dropout))
@@ -49,14 +62,11 @@ class MLP(nn.Sequential):
 
     def part(self, x: Tensor, begin: int, bias: bool = False) -> Tensor:
         """What the first layer makes of some of its inputs, those from ``begin`` on: parts that cover all of them add up to it."""
-        first = self[0]
-        if not isinstance(first, nn.Linear):  # a layer that stands in for one knows how
-            return first.part(x, begin, bias)  # type: ignore[operator]
-        return nn.functional.linear(x, first.weight[:, begin : begin + x.shape[1]], first.bias if bias else None)
+        return cast(Divisible, self[0]).part(x, begin, bias)
 
     def rest(self, hidden: Tensor) -> Tensor:
         """The answer, from what the first layer has made of the inputs."""
-        for layer in list(self)[1:]:
+        for layer in islice(self, 1, None):
             hidden = layer(hidden)
         return hidden
 

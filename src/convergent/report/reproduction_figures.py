@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from convergent.experiments.printed import VALUE_ITERATION, Cell
+from convergent.experiments.printed import LAYERS_AT, VALUE_ITERATION, Cell
 from convergent.report.reproduction_tables import GIBIBYTE, at_columns
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#5
 MARKERS, DASHES = "osD^vPX*", ("-", "--", "-.", ":")
 GRID_COLOUR, EDGE_COLOUR = "#d9d9d9", "#b0b0b0"
 MEGABYTE = 1e6
-LAYERS_AT = 800  # pores
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import lightning
 import torch
 
 
 def provenance() -> dict[str, Any]:
-    versions = {"python": platform.python_version(), "torch": torch.__version__, "lightning": lightning.__version__}
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "lightning": version("lightning")}
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     machine = {"system": platform.system(), "cpu": platform.machine(), "threads": torch.get_num_threads(), "gpu": gpu}
     return {"commit": commit()["hash"], "versions": versions, "machine": machine}
