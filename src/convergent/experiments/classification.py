@@ -36,11 +36,11 @@ class Classification(OnSets):
     partial = True
     deviations: ClassVar[Sequence[str]] = (
         "Edge features are ones, as in the text; the published code has zeros.",
-        "A node's edges are summed, as in the text; the code takes means. The encoder has three layers, as in the code: the text "
-        "does not count the last one.",
+        "Over a node's edges means are taken, as in the published code; the text has sums. The encoder has three layers, as in the "
+        "code: the text does not count the last one.",
         "The cosine of the learning rate starts again every 32 epochs, as in the published code; the text does not say.",
         "An epoch is divided into steps of equal size, of 128 graphs at most, so that none is left with the few that remain.",
-        "Models are tested three times an epoch, on NCI1 eight times, where an epoch has so many steps. The published code tests "
+        "Models are tested three times an epoch, where an epoch has so many steps. The published code tests "
         "after every step, which leaves more to choose from; what testing once an epoch, as usual, would have given is told in "
         "tables of their own.",
         "Matrix products on a GPU are in TF32.",

@@ -17,14 +17,14 @@ class Tuning(OnSets):
     partial = True
     deviations = (
         "The paper changed these settings and says what it chose, not what else it tried; nine are tried here.",
-        "Means over a node's edges, the tenth, are no setting of the paper: its code has them where its text has sums.",
+        "Sums over a node's edges, the tenth, are in the paper's text, means in its code.",
     )
     candidates: ClassVar = {
         **{f"{layers} layers, {each['activation']}": {**each, "layers": layers} for each in (LEAKY, SWISH) for layers in (2, 3, 4)},
         "3 layers, leaky_relu, dropout 0.2": {**LEAKY, "dropout": 0.2},
         "3 layers, leaky_relu, dropout 0.5": {**LEAKY, "dropout": 0.5},
         "3 layers, leaky_relu, decoder of one hidden layer": {**LEAKY, "decoder": [64]},
-        "3 layers, leaky_relu, means over edges": {**LEAKY, "aggregation": "mean"},
+        "3 layers, leaky_relu, sums over edges": {**LEAKY, "aggregation": "sum"},
     }
 
     @property
