@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from convergent.kernels import using
-from convergent.operations import edge_product, edge_sum, propagate
+from convergent.operations import at_rows, edge_product, edge_sum, propagate, sum_edges
 from problems import DOUBLE, random_batch
 
 
@@ -43,6 +43,22 @@ def test_derivatives_of_every_order_and_mode(operation) -> None:
 
 
 @pytest.mark.usefixtures("_backend")
+@pytest.mark.parametrize("operation", [sum_edges, at_rows])
+def test_sums_over_edges_and_values_at_rows_are_each_others_derivative(operation) -> None:
+    graph = random_batch([3, 0, 2], 2, 1).transpose()
+    rows = graph.num_edges if operation is sum_edges else graph.num_nodes
+    values = torch.randn(rows, 2, dtype=DOUBLE, requires_grad=True)
+
+    def function(values):
+        return operation(graph, values)
+
+    assert gradcheck(function, (values,), check_forward_ad=True)
+    assert gradgradcheck(function, (values,), check_fwd_over_rev=True)
+    u, v = torch.randn(graph.num_nodes, 2, dtype=DOUBLE), torch.randn(graph.num_edges, 2, dtype=DOUBLE)
+    torch.testing.assert_close((u * sum_edges(graph, v)).sum(), (at_rows(graph, u) * v).sum())
+
+
+@pytest.mark.usefixtures("_backend")
 def test_derivatives_of_a_sum_over_ends() -> None:
     graph = random_batch([3, 0, 2], 2, 1)
     sizes = (graph.num_edges, graph.num_nodes, graph.num_nodes)
@@ -63,7 +79,8 @@ def test_compiles_without_a_break() -> None:
     x = torch.randn(graph.num_nodes, 2, requires_grad=True)
 
     def function(weight, x):
-        return edge_sum(graph, edge_product(graph, propagate(graph, weight, x), x), x, x).sin().sum()
+        product = edge_product(graph, propagate(graph, weight, x), x)
+        return edge_sum(graph, product, x, sum_edges(graph, at_rows(graph, x))).sin().sum()
 
     compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
     expected = torch.autograd.grad(function(weight, x), (weight, x))

@@ -2,9 +2,11 @@
 
     propagate(graph, w, x)     y_i = sum over the edges e: i -> j of  w_e x_j
     edge_product(graph, u, x)  z_e = u_i x_j         for the edge e: i -> j
+    sum_edges(graph, v)        y_i = sum over the edges e: i -> j of  v_e
+    at_rows(graph, u)          z_e = u_i
     edge_sum(graph, v, u, x)   z_e = v_e + u_i + x_j
 
-The first two are each other's derivative: <u, propagate(w, x)> = <edge_product(u, x), w>; that of the third is a product with ones.
+The first two are each other's derivative, <u, propagate(w, x)> = <edge_product(u, x), w>, and so are the next two.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from convergent.graph import Graph, traced
 from convergent.kernels import backend
 
 Gradients = tuple[Tensor | None, Tensor | None]
+Unary = Callable[[Graph, Tensor], Tensor]
 Operation = Callable[[Graph, Tensor, Tensor], Tensor]
 
 
@@ -46,8 +49,17 @@ def edge_sum(graph: Graph, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
 
 
 def sum_edges(graph: Graph, values: Tensor) -> Tensor:
-    """The sum of a value per edge [E, D] over the edges of every node, [N, D]: a product with ones, which has a fast kernel."""
-    return propagate(graph, values, values.new_ones(graph.num_nodes, values.shape[1]))
+    """The sum of a value per edge [E, D] over the edges of every node, [N, D]."""
+    if traced(values):
+        return propagate(graph, values, values.new_ones(graph.num_nodes, values.shape[1]))
+    return _apply_sum_edges(graph, values)
+
+
+def at_rows(graph: Graph, u: Tensor) -> Tensor:
+    """u [N, D] at the row of every edge, [E, D]. Torch would add up its gradient in any order."""
+    if traced(u):
+        return u.index_select(0, graph.row)
+    return _apply_at_rows(graph, u)
 
 
 def applying(function: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -121,6 +133,27 @@ class _EdgeProduct(torch.autograd.Function):
         return _product_rule(edge_product, ctx, u_tangent, x_tangent)
 
 
+def _linear(operate: Unary, itself: Unary, adjoint: Unary) -> type[torch.autograd.Function]:
+    """An operation that is linear in its one tensor."""
+
+    class Linear(torch.autograd.Function):
+        forward = staticmethod(operate)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+            ctx.graph = inputs[0]
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+            return None, adjoint(ctx.graph, grad)
+
+        @staticmethod
+        def jvp(ctx: Any, _: None, tangent: Tensor) -> Tensor:
+            return itself(ctx.graph, tangent)
+
+    return Linear
+
+
 class _EdgeSum(torch.autograd.Function):
     """Its derivatives sum over the edges of a node, of either end."""
 
@@ -142,11 +175,13 @@ class _EdgeSum(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> Tensor:
         values, u, x = tangents
-        at_ends = (None if part is None else part.index_select(0, end) for part, end in ((u, ctx.graph.row), (x, ctx.graph.column)))
+        at_ends = (None if part is None else at_rows(g, part) for part, g in ((u, ctx.graph), (x, ctx.graph.transpose())))
         return reduce(torch.add, (part for part in (values, *at_ends) if part is not None))
 
 
 _apply_propagate, _apply_edge_product, _apply_edge_sum = applying(_Propagate), applying(_EdgeProduct), applying(_EdgeSum)
+_apply_sum_edges = applying(_linear(lambda graph, values: backend(values).sum_edges(graph.rows, values), sum_edges, at_rows))
+_apply_at_rows = applying(_linear(lambda graph, u: u.index_select(0, graph.row), at_rows, sum_edges))
 
 
 def _remember(ctx: Any, graph: Graph, first: Tensor, second: Tensor) -> None:

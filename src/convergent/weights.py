@@ -10,7 +10,7 @@ from torch import Tensor
 
 from convergent.errors import expect
 from convergent.graph import Graph
-from convergent.operations import sum_edges
+from convergent.operations import at_rows, sum_edges
 
 SQUASHES = {"sigmoid": torch.sigmoid, "clip": lambda logits: logits.clamp(0, 1)}
 
@@ -36,9 +36,8 @@ def row_softmax(graph: Graph, logits: Tensor) -> Tensor:
     _check(graph, logits)
     top = logits.new_full((graph.num_nodes, logits.shape[1]), -torch.inf)
     top = top.scatter_reduce(0, graph.row.long().unsqueeze(1).expand_as(logits), logits.detach(), "amax")
-    odds = torch.exp(logits - top.index_select(0, graph.row))
-    # index_select: the gradient of indexing with [row] is added up by threads in any order
-    return odds / sum_edges(graph, odds).index_select(0, graph.row)
+    odds = torch.exp(logits - at_rows(graph, top))
+    return odds / at_rows(graph, sum_edges(graph, odds))
 
 
 def _share(graph: Graph, logits: Tensor, gamma: float | Tensor) -> Tensor:
@@ -56,7 +55,7 @@ def _per_edge(graph: Graph, gamma: float | Tensor, logits: Tensor) -> Tensor | f
     heads = logits.shape[1]
     shapes = ((), (heads,), (graph.num_nodes, heads))
     expect(tuple(gamma.shape) in shapes, "gamma", f"shape [], [{heads}] or [{graph.num_nodes}, {heads}]", list(gamma.shape))
-    return gamma if gamma.dim() < 2 else gamma.index_select(0, graph.row)
+    return gamma if gamma.dim() < 2 else at_rows(graph, gamma)
 
 
 def _check(graph: Graph, logits: Tensor) -> None:

@@ -56,6 +56,7 @@ def one_pass(kernels, p: Problem) -> dict[str, torch.Tensor]:
         "propagate": kernels.propagate(p.rows, p.weight, p.x),
         "with bias": kernels.propagate(p.rows, p.weight, p.x, p.bias),
         "edge_product": kernels.edge_product(p.row.to(p.rows.column.dtype), p.rows.column, p.x, p.bias),
+        "sum_edges": kernels.sum_edges(p.rows, p.weight),
         "edge_sum": kernels.edge_sum(p.row.to(p.rows.column.dtype), p.rows.column, p.weight, p.x, p.bias),
         "max": kernels.segment_reduce(p.x, p.segments, "max"),
         "one": kernels.segment_reduce(p.x, p.segments, "one"),

@@ -54,6 +54,7 @@ def one_pass(kernels, p: Problem) -> dict[str, torch.Tensor]:
         "dot": kernels.segment_dot(p.x, p.bias, p.segments),
         "peaks": kernels.row_peaks(p.rows, p.segments, p.weight),
         "edges": kernels.edge_product(p.row.to(p.rows.column.dtype), p.rows.column, p.bias, p.x),
+        "summed": kernels.sum_edges(p.rows, p.weight),
         "sums": kernels.edge_sum(p.row.to(p.rows.column.dtype), p.rows.column, p.weight, p.bias, p.x),
     }
     return {name: value.cpu().double() for name, value in found.items()}
@@ -63,7 +64,7 @@ def same_pass(cuda, p: Problem) -> None:
     wide = make_wide(p)
     mine, truth = one_pass(cuda, p.to("cuda")), one_pass(reference, wide)
     for name, value in truth.items():
-        tolerance = TOLERANCE[p.x.dtype if name in ("propagate", "biased", "edges", "sums") else torch.float64]
+        tolerance = TOLERANCE[p.x.dtype if name in ("propagate", "biased", "edges", "summed", "sums") else torch.float64]
         torch.testing.assert_close(
             mine[name], value, rtol=tolerance, atol=tolerance * max(1.0, len(p.x) ** 0.5), msg=lambda m, n=name: f"{n}: {m}"
         )

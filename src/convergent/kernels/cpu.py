@@ -34,6 +34,7 @@ __all__ = [
     "defect",
     "edge_product",
     "edge_sum",
+    "sum_edges",
     "group",
     "lu_solve",
     "ordered",
@@ -171,21 +172,30 @@ def propagate(rows: Rows, weight: Tensor, x: Tensor, bias: Tensor | None = None)
     return out
 
 
+def sum_edges(rows: Rows, values: Tensor) -> Tensor:
+    """A product with ones, which stay in the cache."""
+    return propagate(rows, values, values.new_ones(len(rows.pointer) - 1, values.shape[1]))
+
+
 def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
-    dtype = torch.promote_types(u.dtype, x.dtype)
-    out = torch.empty(len(row), u.shape[1], dtype=dtype)
-    if out.numel():
-        args = (_array(row), _array(column), _as(u, dtype), _as(x, dtype), _ahead(x), out.numpy())
-        _run("edge_product", cpu_rows, _streaming(u.shape[1], dtype), out.numel(), args)
-    return out
+    return _at_edges(row, column, u, x, None)
 
 
 def edge_sum(row: Tensor, column: Tensor, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
-    dtype = torch.promote_types(values.dtype, torch.promote_types(u.dtype, x.dtype))
-    out = torch.empty(values.shape, dtype=dtype)
+    return _at_edges(row, column, u, x, values)
+
+
+def _at_edges(row: Tensor, column: Tensor, u: Tensor, x: Tensor, values: Tensor | None) -> Tensor:
+    """A product, or a sum where there are values to add."""
+    dtype = torch.promote_types(u.dtype, x.dtype)
+    if values is not None:
+        dtype = torch.promote_types(dtype, values.dtype)
+    out = torch.empty(len(row), u.shape[1], dtype=dtype)
     if out.numel():
-        args = (_array(row), _array(column), _as(values, dtype), _as(u, dtype), _as(x, dtype), _ahead(x), out.numpy())
-        _run("edge_sum", cpu_rows, _streaming(u.shape[1], dtype), out.numel(), args)
+        ends = (_as(u, dtype), _as(x, dtype))
+        added = ends[0] if values is None else _as(values, dtype)
+        args = (_array(row), _array(column), *ends, added, values is not None, _ahead(x), out.numpy())
+        _run("edges", cpu_rows, _streaming(u.shape[1], dtype), out.numel(), args)
     return out
 
 

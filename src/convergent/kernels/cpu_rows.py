@@ -179,30 +179,8 @@ def ordered_team(threads, lanes, counter, args):
 
 
 @kernel
-def edge_product_worker(lanes, counter, row, column, u, x, ahead, out):
-    edges, heads = out.shape
-    chunk = take(counter)
-    while chunk < CHUNKS:
-        for edge in range(edges * chunk // CHUNKS, edges * (chunk + 1) // CHUNKS):
-            coming = min(edge + ahead, edges - 1)
-            left, right = at(row, edge) * heads, at(column, edge) * heads
-            for head in range(0, heads, width(lanes)):
-                prefetch(u, at(row, coming) * heads + head)
-                prefetch(x, at(column, coming) * heads + head)
-                count = heads - head
-                product = load_some(lanes, u, left + head, count) * load_some(lanes, x, right + head, count)
-                store_some(lanes, out, edge * heads + head, product, count)
-        chunk = take(counter)
-
-
-@team
-def edge_product_team(threads, lanes, counter, args):
-    for _ in prange(threads):
-        edge_product_worker(lanes, counter, *args)
-
-
-@kernel
-def edge_sum_worker(lanes, counter, row, column, values, u, x, ahead, out):
+def edges_worker(lanes, counter, row, column, u, x, values, summed, ahead, out):
+    """At every edge u of its row times x of its column, or the sum of its value and both."""
     edges, heads = out.shape
     chunk = take(counter)
     while chunk < CHUNKS:
@@ -213,15 +191,18 @@ def edge_sum_worker(lanes, counter, row, column, values, u, x, ahead, out):
                 prefetch(u, at(row, coming) * heads + head)
                 prefetch(x, at(column, coming) * heads + head)
                 count = heads - head
-                ends = load_some(lanes, u, left + head, count) + load_some(lanes, x, right + head, count)
-                store_some(lanes, out, own + head, load_some(lanes, values, own + head, count) + ends, count)
+                at_row, at_column = load_some(lanes, u, left + head, count), load_some(lanes, x, right + head, count)
+                found = at_row * at_column
+                if summed:
+                    found = at_row + at_column + load_some(lanes, values, own + head, count)
+                store_some(lanes, out, own + head, found, count)
         chunk = take(counter)
 
 
 @team
-def edge_sum_team(threads, lanes, counter, args):
+def edges_team(threads, lanes, counter, args):
     for _ in prange(threads):
-        edge_sum_worker(lanes, counter, *args)
+        edges_worker(lanes, counter, *args)
 
 
 # --- one number per graph and head ---

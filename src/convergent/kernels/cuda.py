@@ -6,7 +6,6 @@ What a launch needs to know of a structure (how long rows are, where segments ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +39,7 @@ __all__ = [
     "dense",
     "edge_product",
     "edge_sum",
+    "sum_edges",
     "group",
     "lu_solve",
     "ordered",
@@ -233,24 +233,30 @@ def defect(rows: Rows, weight: Tensor, bias: Tensor, x: Tensor, activation: str)
     return ACTIVATIONS[activation].function(_rows(rows, weight, x, bias, True)) - x
 
 
+def sum_edges(rows: Rows, values: Tensor) -> Tensor:
+    return _rows(rows, values, values, None, values.dtype == torch.float64, ones=True)
+
+
 def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
-    return _at_edges(cuda_rows.edge_product, row, column, u, x)
+    return _at_edges(row, column, u, x, None)
 
 
 def edge_sum(row: Tensor, column: Tensor, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
-    return _at_edges(cuda_rows.edge_sum, row, column, u, x, values)
+    return _at_edges(row, column, u, x, values)
 
 
-def _at_edges(kernel: Kernel, row: Tensor, column: Tensor, *values: Tensor) -> Tensor:
-    edges, heads = row.shape[0], values[0].shape[1]
-    dtype = reduce(torch.promote_types, (value.dtype for value in values))
+def _at_edges(row: Tensor, column: Tensor, u: Tensor, x: Tensor, values: Tensor | None) -> Tensor:
+    """A product, or a sum where there are values to add."""
+    edges, heads, dtype = row.shape[0], u.shape[1], torch.promote_types(u.dtype, x.dtype)
+    if values is not None:
+        dtype = torch.promote_types(dtype, values.dtype)
     out = torch.empty(edges, heads, dtype=dtype, device=row.device)
     if out.numel():
         b = _heads_at_once(heads, 64)
         at_once = TILE // b
         grid = (_parts(edges, at_once), _parts(heads, b))
-        tensors = (row, column, *(value.contiguous() for value in values), out)
-        kernel(grid, tensors, (edges, heads), (_long(edges, heads), at_once, b))
+        tensors = (row, column, *(part.contiguous() for part in (u, x, u if values is None else values)), out)
+        cuda_rows.edges(grid, tensors, (edges, heads), (values is not None, _long(edges, heads), at_once, b))
     return out
 
 

@@ -133,19 +133,9 @@ def gather_chunks_kernel(row, chunk_pointer, owner, live, partial, out, heads, B
 
 
 @triton.jit
-def edge_product_kernel(row, column, u, x, out, edges, heads, LONG: tl.constexpr, E: tl.constexpr, B: tl.constexpr):
-    edge = places(tl.program_id(0), LONG) * E + tl.arange(0, E)
-    head = tl.program_id(1) * B + tl.arange(0, B)
-    alive = edge < edges
-    mask = alive[:, None] & (head < heads)[None, :]
-    left = places(tl.load(row + edge, mask=alive, other=0), LONG)[:, None] * heads + head[None, :]
-    right = places(tl.load(column + edge, mask=alive, other=0), LONG)[:, None] * heads + head[None, :]
-    product = tl.load(u + left, mask=mask, other=0.0).to(out.dtype.element_ty) * tl.load(x + right, mask=mask, other=0.0)
-    tl.store(out + edge[:, None] * heads + head[None, :], product, mask=mask)
-
-
-@triton.jit
-def edge_sum_kernel(row, column, u, x, values, out, edges, heads, LONG: tl.constexpr, E: tl.constexpr, B: tl.constexpr):
+def edges_kernel(row, column, u, x, values, out, edges, heads, SUM: tl.constexpr, LONG: tl.constexpr, E: tl.constexpr,
+                 B: tl.constexpr):  # fmt: skip
+    """At every edge u of its row times x of its column, or the sum of its value and both (SUM)."""
     edge = places(tl.program_id(0), LONG) * E + tl.arange(0, E)
     head = tl.program_id(1) * B + tl.arange(0, B)
     alive = edge < edges
@@ -153,9 +143,12 @@ def edge_sum_kernel(row, column, u, x, values, out, edges, heads, LONG: tl.const
     own = edge[:, None] * heads + head[None, :]
     left = places(tl.load(row + edge, mask=alive, other=0), LONG)[:, None] * heads + head[None, :]
     right = places(tl.load(column + edge, mask=alive, other=0), LONG)[:, None] * heads + head[None, :]
-    total = tl.load(values + own, mask=mask, other=0.0).to(out.dtype.element_ty)
-    total += tl.load(u + left, mask=mask, other=0.0) + tl.load(x + right, mask=mask, other=0.0)
-    tl.store(out + own, total, mask=mask)
+    at_row = tl.load(u + left, mask=mask, other=0.0).to(out.dtype.element_ty)
+    at_column = tl.load(x + right, mask=mask, other=0.0).to(out.dtype.element_ty)
+    found = at_row * at_column
+    if SUM:
+        found = at_row + at_column + tl.load(values + own, mask=mask, other=0.0)
+    tl.store(out + own, found, mask=mask)
 
 
 @triton.jit
@@ -187,4 +180,4 @@ def segment_kernel(first, last, u, v, out, heads, MEASURE: tl.constexpr, R: tl.c
 
 
 rows, chunks, gather_chunks = Kernel(rows_kernel), Kernel(chunk_kernel), Kernel(gather_chunks_kernel)
-edge_product, edge_sum, segments = Kernel(edge_product_kernel), Kernel(edge_sum_kernel), Kernel(segment_kernel)
+edges, segments = Kernel(edges_kernel), Kernel(segment_kernel)

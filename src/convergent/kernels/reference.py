@@ -55,6 +55,11 @@ def propagate(rows: Rows, weight: Tensor, x: Tensor, bias: Tensor | None = None)
     return y.index_add_(0, row_of_position(rows), gathered)
 
 
+def sum_edges(rows: Rows, values: Tensor) -> Tensor:
+    """[E, H] -> [N, H]: the sum over the edges of every row."""
+    return values.new_zeros(len(rows.pointer) - 1, values.shape[1]).index_add_(0, row_of_position(rows), ordered(rows, values))
+
+
 def edge_product(row: Tensor, column: Tensor, u: Tensor, x: Tensor) -> Tensor:
     """[E, H]: u at an edge's row times x at its column; the gradient of ``propagate`` in its weights."""
     return u.index_select(0, row) * x.index_select(0, column)
