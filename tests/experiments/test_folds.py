@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from convergent.baselines import IGNN
-from convergent.experiments.folds import Recipe, Split, Store, cross_validate, scores, side_by_side, steps, train_step
+from convergent.experiments import kept
+from convergent.experiments.folds import Recipe, Split, Store, Trace, cross_validate, scores, side_by_side, steps, train_step
 from convergent.experiments.ignn_copies import IGNNCopies
 from convergent.nn.model import GraphModel
 from convergent.tasks.batch import GraphBatch
@@ -88,3 +91,22 @@ def test_cross_validation_learns() -> None:
     assert trace.loss.shape == (2, 20)
     assert (trace.loss[:, -1] < 0.7 * trace.loss[:, 0]).all()
     assert (trace.correct.amax(1) >= 12).all()
+
+
+@pytest.mark.parametrize("name", ["CGS(4)", "IGNN"])
+def test_a_training_that_was_cut_goes_on_where_it_was(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, splits = Store(graphs(), "cpu"), [Split(part, part) for part in PICKED]
+    monkeypatch.setattr(kept, "EVERY", 0.0)
+
+    def trained(epochs: int, state: Path | None, seed: int = 0) -> Trace:
+        model = copies(name, len(splits))
+        model.decoder.insert(1, torch.nn.Dropout(0.5))  # which depends on the state of the generator
+        torch.manual_seed(seed)
+        return cross_validate(model, store, splits, Recipe(epochs, graphs=2), state)
+
+    whole = trained(6, None)
+    trained(2, tmp_path / "new" / "state.pt")
+    resumed = trained(6, tmp_path / "new" / "state.pt", seed=1)
+    assert torch.equal(resumed.loss, whole.loss)
+    assert torch.equal(resumed.correct, whole.correct)
+    assert not torch.equal(trained(6, None, seed=1).loss, whole.loss)

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from convergent.errors import InputError
-from convergent.experiments import runner
+from convergent.experiments import learning, runner, value_iteration
 from convergent.experiments.experiment import Experiment, Results, Statement
 from convergent.experiments.job import Job
 from convergent.experiments.runner import Plan
+from convergent.experiments.value_iteration import ValueIteration
+from convergent.training.keeper import Keeper
 from convergent.training.run import read_json
 
 
@@ -116,3 +118,44 @@ def test_processes_have_the_threads_that_they_are_given() -> None:
     with runner._environment(1, "folder"):
         assert subprocess.check_output([sys.executable, "-c", told], text=True).split() == ["1", "1"]
     assert dict(os.environ) == before
+
+
+def test_work_finds_what_it_left_when_it_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count(settings: dict[str, Any], device: str, scratch: Path) -> dict[str, Any]:
+        scratch.mkdir(parents=True, exist_ok=True)
+        (scratch / str(len(list(scratch.iterdir())))).touch()
+        if len(list(scratch.iterdir())) < 3:
+            raise KeyboardInterrupt
+        return {"times": len(list(scratch.iterdir()))}
+
+    monkeypatch.setattr(value_iteration, "floor", count)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            job(0).run(tmp_path, "cpu")
+    monkeypatch.setenv("COMMIT", "another")
+    with pytest.raises(KeyboardInterrupt):  # code that may be different begins anew
+        job(0).run(tmp_path, "cpu")
+    monkeypatch.delenv("COMMIT")
+    job(0).run(tmp_path, "cpu")
+    assert job(0).result(tmp_path)["result"] == {"times": 3}
+    assert list(tmp_path.iterdir()) == [job(0).place(tmp_path)]
+
+
+def test_a_training_goes_on_in_a_second_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (training, *_) = ValueIteration(quick=True).jobs()
+    steps = training.settings["config"]["steps"]
+    whole = learning.learn(training.settings, "cpu", tmp_path / "whole")
+    begun = []
+
+    def interrupt(self: Keeper, trainer: Any, *arguments: Any) -> None:
+        begun.append(trainer.global_step)
+        after_step(self, trainer, *arguments)
+        self.interrupted = self.interrupted or (trainer.global_step == steps // 2 and len(begun) == steps // 2)
+
+    after_step = Keeper.on_train_batch_end
+    monkeypatch.setattr(Keeper, "on_train_batch_end", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        learning.learn(training.settings, "cpu", tmp_path / "cut")
+    resumed = learning.learn(training.settings, "cpu", tmp_path / "cut")
+    assert begun == list(range(1, steps + 1))
+    assert resumed["tests"] == whole["tests"]

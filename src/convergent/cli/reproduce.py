@@ -50,12 +50,14 @@ def run(
     for name in names:
         expect(name in (*kinds, ALL), "name", f"one of {', '.join([*kinds, ALL])}", repr(name))
     experiments = [kinds[name](quick, data_root) for name in (kinds if ALL in names else names)]
-    ready = [experiment for experiment in experiments if experiment.missing() is None]
+    ready = []
     for experiment in experiments:
-        if (reason := experiment.missing()) is not None:
-            if ALL not in names:
-                raise InputError(f"{experiment.name}: cannot be run here: {reason}")
+        if not workers or (reason := experiment.missing()) is None:
+            ready.append(experiment)
+        elif ALL in names:
             console.print(f"[yellow]{experiment.name} is left out:[/] {reason}")
+        else:
+            raise InputError(f"{experiment.name}: cannot be run here: {reason}")
     if ready:
         for path in watched(ready, Plan(out, device, workers, threads)):
             shown(path, console)
@@ -86,7 +88,12 @@ def watched(experiments: Sequence[Experiment], plan: Plan) -> list[Path]:
             last = "" if job is None else f"{job.title}{failed}"
             progress.update(task, total=state.total, completed=state.done, last=last)
 
-        return run_experiments(experiments, plan, tell)
+        try:
+            return run_experiments(experiments, plan, tell)
+        except KeyboardInterrupt:
+            progress.stop()
+            Console(stderr=True).print("stopped; what was done is kept. The same command goes on with it.")
+            raise
 
 
 def shown(path: Path, console: Console) -> None:

@@ -13,7 +13,7 @@ from convergent.tasks import classification
 from convergent.tasks.batch import GraphBatch
 
 
-def measure(settings: dict[str, Any], device: str) -> dict[str, list[float]]:
+def measure(settings: dict[str, Any], *_: Any) -> dict[str, list[float]]:
     """Work: the most that can be right of a set's training and test graphs, in per cent: mean and deviation over folds.
 
     Of test graphs that is in hindsight: with their own labels known.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -136,21 +136,20 @@ def beside(name: str, theirs: list[float], part: dict[str, Any], place: int, whe
 # --- work ---
 
 
-def learn(settings: dict[str, Any], device: str) -> dict[str, Any]:
+def learn(settings: dict[str, Any], device: str, scratch: Path) -> dict[str, Any]:
     """A model on a set: test graphs that it gets right, by fold and epoch."""
     data = read(settings["set"])
     splits = [Split(*split) for split in classification.folds(data.labels, settings["seed"])[: settings["folds"]]]
     torch.manual_seed(settings["seed"])
     model = build(settings, data, len(splits)).to(device)
-    began = time.monotonic()
     recipe = Recipe(settings["epochs"], tests=settings["tests"], seed=settings["seed"])
     with tensor_cores():
-        trace = cross_validate(model, Store(data.graphs, device), splits, recipe)
+        trace = cross_validate(model, Store(data.graphs, device), splits, recipe, scratch / "state.pt")
     right = 100 * trace.correct.numpy() / np.array([[len(split.test)] for split in splits])  # [folds, tests]
     often = right.shape[1] // recipe.epochs
     return {
         "parameters": count_parameters(model) // len(splits),
-        "seconds": time.monotonic() - began,
+        "seconds": trace.seconds,
         "loss": trace.loss.mean(0).tolist(),
         "accuracy": right[:, often - 1 :: often].mean(0).tolist(),
         "verdicts": {"often": verdicts(right), "epoch": verdicts(right[:, often - 1 :: often])},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -27,7 +28,7 @@ CONSTANT = 0.05  # states more per iteration that count as none; unrolled gradie
 LINEAR = 0.01  # distance from a line, relative to the largest number, that counts as none
 
 
-def measure(settings: dict[str, Any], device: str) -> dict[str, Any]:
+def measure(settings: dict[str, Any], device: str, *_: Path) -> dict[str, Any]:
     """A forward and backward pass: what autograd keeps between the two, and the most that both need."""
     case = make_case(settings["states"], settings, device, weights.softmax)  # rows sum to gamma: it is the contraction
     inputs = [part.double().requires_grad_() for part in (case.weight, case.bias)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from convergent.experiments.kept import Kept
 from convergent.nn.model import GraphModel
 from convergent.tasks.batch import GraphBatch
 
@@ -175,15 +177,20 @@ class Trace(NamedTuple):
 
     correct: Tensor  # test graphs that each fold gets right, in every test, [folds, tests]
     loss: Tensor  # of training, mean over the steps of an epoch, [folds, epochs]
+    seconds: float
 
 
-def cross_validate(model: nn.Module, store: Store, splits: Sequence[Split], recipe: Recipe) -> Trace:
-    """Train the copies of a model, one for every split, and test them now and then."""
+def cross_validate(model: nn.Module, store: Store, splits: Sequence[Split], recipe: Recipe, state: Path | None = None) -> Trace:
+    """Train the copies of a model, one for every split, and test them now and then.
+
+    In the file ``state`` is kept where it stands; a call that finds one there goes on with it.
+    """
     optimizer = torch.optim.Adam(model.parameters(), lr=recipe.rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, recipe.restart)
     test = store.batch([split.test for split in splits])
-    correct, losses = [], []
-    for epoch in range(recipe.epochs):
+    kept = Kept(state, model, optimizer)
+    correct, losses = kept.correct, kept.losses
+    for epoch in range(len(losses), recipe.epochs):
         parts = steps(splits, recipe, epoch)
         total = torch.zeros(len(splits), device=store.x.device)
         for number, picked in enumerate(parts):
@@ -192,7 +199,8 @@ def cross_validate(model: nn.Module, store: Store, splits: Sequence[Split], reci
             if (number + 1) * recipe.tests // len(parts) > number * recipe.tests // len(parts):
                 correct.append(count_correct(model, test, len(splits)))
         losses.append(total / len(parts))
-    return Trace(*(torch.stack(rows, 1).cpu() for rows in (correct, losses)))
+        kept.now_and_then()
+    return Trace(torch.stack(correct, 1).cpu(), torch.stack(losses, 1).cpu(), kept.seconds)
 
 
 def steps(splits: Sequence[Split], recipe: Recipe, epoch: int) -> list[list[Picked]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import Any
 from convergent.training.provenance import provenance
 from convergent.training.run import read_json, write_json
 
-Work = Callable[[dict[str, Any], str], dict[str, Any]]
+Work = Callable[[dict[str, Any], str, Path], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Job:
-    """A call of ``module:function(settings, device)``; its result is data.
+    """A call of ``module:function(settings, device, scratch)``; its result is data.
+
+    The folder ``scratch`` is for what long work needs to go on after an interrupt; it is gone when the work is done.
 
     Attributes:
         title: what a progress bar says.
@@ -49,8 +52,12 @@ class Job:
         """Do it and keep the result. A job whose settings name a device is run there, whatever the others are run on."""
         device = self.settings.get("device", device)
         module, _, name = self.work.partition(":")
+        about = provenance()
+        scratch = folder / f"{self.key}-{about['commit']}.part"  # another version of the code begins anew
         work: Work = getattr(importlib.import_module(f"convergent.experiments.{module}"), name)
-        result = work(self.settings, device)
+        result = work(self.settings, device, scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        about = {"title": self.title, "work": self.work, "settings": self.settings}
-        write_json(self.place(folder), {**about, "result": result, "provenance": {**provenance(), "device": device}})
+        what = {"title": self.title, "work": self.work, "settings": self.settings}
+        write_json(self.place(folder), {**what, "result": result, "provenance": {**about, "device": device}})
+        for left in folder.glob(f"{self.key}-*.part"):
+            shutil.rmtree(left, ignore_errors=True)

@@ -7,7 +7,6 @@ import io
 import json
 import math
 import os
-import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +21,7 @@ from convergent.tasks.batch import GraphBatch
 from convergent.training.config import TrainConfig
 from convergent.training.evaluate import Trained, unseen
 from convergent.training.problem import TEST, Problem
-from convergent.training.run import VALIDATIONS, read_rows, write_atomically
+from convergent.training.run import CONFIG, VALIDATIONS, read_rows, write_atomically
 from convergent.training.train import train
 
 SHARED = "CONVERGENT_SHARED"  # the variable with the folder in which processes of one run leave graphs for each other
@@ -40,19 +39,16 @@ def training_job(
     return Job(title, "learning:learn", {**settings, "show": list(show)} if show else settings)
 
 
-def learn(settings: dict[str, Any], device: str) -> dict[str, Any]:
+def learn(settings: dict[str, Any], device: str, scratch: Path) -> dict[str, Any]:
     """The model that a run keeps, its best one by validation, tested."""
     config = TrainConfig.from_json(settings["config"])
-    with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        result = train(config, run, device=device)
-        trained = Trained.load(run, device)
-        curve = read_rows(run / VALIDATIONS)
+    result = train(config, scratch, resume=(scratch / CONFIG).exists(), device=device)
+    trained = Trained.load(scratch, device)
     return {
         "parameters": count_parameters(trained.model),
         "seconds": result["seconds"],
         "solves": result["solves"],
-        "curve": curve,
+        "curve": read_rows(scratch / VALIDATIONS),
         "shown": [shown(trained, changes) for changes in settings.get("show", ())],
         "tests": {name: test(trained, changes, settings["graphs"]) for name, changes in settings["tests"].items()},
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any, ClassVar
 
@@ -162,7 +163,7 @@ def _listed(values: Iterable[tuple[str, float]]) -> str:
     return ", ".join(f"{name}: {value:.2e}" for name, value in values)
 
 
-def straight_line(settings: dict[str, Any], device: str) -> dict[str, Any]:
+def straight_line(settings: dict[str, Any], device: str, *_: Path) -> dict[str, Any]:
     """Work: the error of a pressure that falls evenly along the flow, on the networks that models are tested on."""
     column = NODE_FEATURES.index("x")
     found = [

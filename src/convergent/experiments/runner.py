@@ -114,7 +114,8 @@ def _finished(jobs: list[Job], plan: Plan) -> Iterator[tuple[Job, BaseException 
             for future in as_completed(futures):
                 yield futures[future], future.exception()
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()  # what they have done is kept, but for the last seconds
             raise
 
 

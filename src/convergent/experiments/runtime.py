@@ -115,7 +115,7 @@ METHODS: dict[str, Callable[[Case], Tensor]] = {
 
 
 @torch.no_grad()
-def measure(settings: dict[str, Any], _: str) -> dict[str, Any]:
+def measure(settings: dict[str, Any], *_: Any) -> dict[str, Any]:
     """One method from size to size, on the kind of device that the settings name, until it is too slow or too large."""
     device, cases = settings["device"], []
     with limited(device, settings["most_gibibytes"]) as limit:

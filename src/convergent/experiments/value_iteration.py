@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -169,7 +170,7 @@ class ValueIteration(Table):
         return Statement(text, sum(good) >= 20 if len(good) == 24 else None, f"in {sum(good)} of {len(good)}")
 
 
-def floor(settings: dict[str, Any], device: str) -> dict[str, Any]:
+def floor(settings: dict[str, Any], device: str, *_: Path) -> dict[str, Any]:
     """Work: the accuracy of taking the largest immediate reward, on the graphs that the models are tested on."""
     found = []
     for column in settings["columns"]:
