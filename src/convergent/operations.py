@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from convergent.graph import Graph, traced
-from convergent.kernels import backend
+from convergent.kernels import backend, reference
 
 Gradients = tuple[Tensor | None, Tensor | None]
 Unary = Callable[[Graph, Tensor], Tensor]
@@ -44,7 +44,7 @@ def edge_product(graph: Graph, u: Tensor, x: Tensor) -> Tensor:
 def edge_sum(graph: Graph, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
     """A value per edge [E, D] plus u at its row plus x at its column, [N, D] each -> [E, D]."""
     if traced(x):
-        return values + u.index_select(0, graph.row) + x.index_select(0, graph.column)
+        return reference.edge_sum(graph.row, graph.column, values, u, x)
     return _apply_edge_sum(graph, values, u, x)
 
 

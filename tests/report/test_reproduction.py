@@ -50,7 +50,6 @@ TABLES = {
             "GNN(1)": {"mse": [[0.02, 0.01], [0.02, 0.01]], "seeds": {str(n): [[0.02, 0.01], [n / 99, 0.01]] for n in (1, 2)}},
             "GNN(8)": {"mse": [[0.02, 0.01], [0.02, 0.01]]},
         },
-        "layers": {"GNN(1)": [0.02, 0.01], "GNN(8)": [0.005, 0.001], "CGS(8)": [9e-4, 2e-4]},
     },
     "training-curves": {"rows": {"CGS(4)": {"steps": [1, 10, 100], "seeds": {"0": [1.0, 0.1, 0.01], "1": [1.1, 0.2, 0.01]}}}},
     "sample-efficiency": {"sizes": [128, 256], "rows": {"CGS(64)": {"train": {}, "mape": [[9.0, 2.0], [5.0, 1.0]]}}},
@@ -224,7 +223,7 @@ def test_what_is_not_there_is_skipped(tmp_path, name):
     assert "![" not in text
     assert "\n## Something new\n" in text
     rows = {"CGS(8)": {}, "IGNN": {"mape": [None], "mse": [None]}}
-    page_of(tmp_path, {"experiment": name, "table": {"rows": rows, "layers": {"CGS(8)": None}, "graphs": [{}]}})
+    page_of(tmp_path, {"experiment": name, "table": {"rows": rows, "graphs": [{}]}})
 
 
 def test_a_file_that_is_no_json_is_named(tmp_path):

@@ -100,7 +100,7 @@ class PoreNetworks(Pores):
         rows = {model: self.row(self.runs(model, results)) for model in self.models}
         line = [results[self.line_job(size).key]["result"]["mse"] for size in self.sizes]
         rows[LINE] = {"mse": line, "parameters": 0}
-        return {"sizes": list(self.sizes), "networks": self.networks, "rows": rows, "layers": self.layers(rows)}
+        return {"sizes": list(self.sizes), "networks": self.networks, "rows": rows}
 
     def row(self, runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
         """Mean and standard deviation over the networks of all runs, by size; and those of every run."""
@@ -111,11 +111,6 @@ class PoreNetworks(Pores):
             "seeds": by_seed,
             "solves": [run["solves"] for run in runs.values()],
         }
-
-    def layers(self, rows: dict[str, Any]) -> dict[str, Any]:
-        """The second figure: GNN(n) by its number of layers, and CGS, whose encoder has one."""
-        place = self.sizes.index(LAYERS_AT)
-        return {name: rows[name]["mse"][place] for name in self.models if name.startswith(("GNN", "CGS"))}
 
     # --- statements ---
 
