@@ -67,5 +67,5 @@ def test_rounding_covers_the_evaluation_of_the_defect() -> None:
     wide = fixed.as_dense().numpy().astype("longdouble")
     exact = (wide @ x.T.numpy()[..., None].astype("longdouble"))[..., 0].T + fixed.bias.numpy() - x.numpy()
     error = fixed.size(torch.from_numpy(abs(exact - low).astype("float64")))
-    assert (error <= certify.rounding(fixed, size, bias_size)).all()
+    assert (error <= certify.rounding(fixed, fixed.contraction, size, bias_size)).all()
     assert (error > 0).any()

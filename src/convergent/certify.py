@@ -33,20 +33,20 @@ def tight_amplification(dominating: LinearMap, v: Tensor) -> Tensor:
     v = v.double()
     slack = dominating.defect(v)  # M v + 1 - v
     worst = backend(slack).segment_reduce(slack.clamp(min=0), dominating.graph.segments, "max")
-    error = rounding(dominating, dominating.size(v), torch.ones_like(worst))
+    error = rounding(dominating, dominating.contraction, dominating.size(v), torch.ones_like(worst))
     gap = 1 - worst - error  # a lower bound on min(v - M v)
     positive = dominating.size((v <= 0).double()) == 0
     largest = dominating.size(v)
     return torch.where((gap > 0) & positive, largest / gap, torch.inf)
 
 
-def rounding(fixed: FixedPointMap, size: Tensor, bias_size: Tensor) -> Tensor:
+def rounding(fixed: FixedPointMap, contraction: Tensor, size: Tensor, bias_size: Tensor) -> Tensor:
     """What float64 arithmetic may add to the norm of the defect, [G, H].
 
     A row of d products and a bias is off by at most (d + 2) u (c |x| + |b|), where u is half a unit in the last place (Higham 2002,
     section 3.1); the subtraction of x from something close to it is exact. An activation adds a few units of its own.
     """
-    error = unit(fixed) * (fixed.contraction * size + bias_size)
+    error = unit(fixed) * (contraction * size + bias_size)
     return error if fixed.linear else 1.2 * error + 4 * torch.finfo(torch.float64).eps * size
 
 

@@ -1,9 +1,30 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
-from convergent import ActivatedMap, Auto, ConvergenceError, Graph, LinearMap, Picard, Status, solve
+from convergent import (
+    GMRES,
+    ActivatedMap,
+    Anderson,
+    Auto,
+    BiCGStab,
+    ConvergenceError,
+    Deflated,
+    Direct,
+    Graph,
+    LinearMap,
+    Multigrid,
+    Picard,
+    Status,
+    solve,
+    weights,
+)
+from convergent.kernels import using
+from convergent.solvers import Solver, loop
+from elsewhere import Elsewhere
 from problems import DOUBLE, random_batch, random_map, true_error
 
 
@@ -135,3 +156,55 @@ def test_an_error_names_the_graph_of_the_batch() -> None:
     with pytest.raises(ConvergenceError, match="1 of 3 graphs did not reach the tolerance: graph 2, head 0") as caught:
         solve(large, Auto(tol=1e-5))
     assert caught.value.solution.converged.tolist() == [True, True, False]
+
+
+# --- where things are ---
+
+METHODS: dict[str, Solver] = {
+    **{kind.__name__: kind() for kind in (Picard, Anderson, BiCGStab, GMRES, Deflated, Multigrid, Direct, Auto)},
+    "tight": Picard(certify="tight"),
+    "budget": Picard(max_iterations=3, throw=False),
+    "refined": Auto(refine=True),
+}
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Elsewhere]:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    with using("reference"), Elsewhere() as mode:
+        yield mode
+
+
+def on_device(mode: Elsewhere, graph: Graph, kind: type[LinearMap | ActivatedMap]) -> LinearMap | ActivatedMap:
+    edges, batch = torch.stack([graph.row, graph.column]).long(), graph.batch
+    there = Graph(mode.there(edges), graph.num_nodes, batch=mode.there(batch))
+    logits, bias = (mode.there(torch.randn(rows, 2)) for rows in (graph.num_edges, graph.num_nodes))
+    return kind(there, mode.there(weights.softmax(there, logits, 0.9)).requires_grad_(), bias)
+
+
+@pytest.mark.parametrize("decided", ["on the host", "on the device"])
+@pytest.mark.parametrize("sizes", [[300], [30, 0, 40, 5]], ids=str)
+@pytest.mark.parametrize("name", METHODS)
+def test_the_host_and_the_device_are_not_mixed(name, sizes, decided, elsewhere, monkeypatch) -> None:
+    solver = METHODS[name]
+    monkeypatch.setattr(loop, "HOST", 1 << 16 if decided == "on the host" else 0)
+    monkeypatch.setattr(type(solver), "settles", 0)  # all of it in the loop
+    monkeypatch.setattr(Auto, "settling", lambda *_: 0)
+    for kind in (LinearMap,) if solver.only_linear else (LinearMap, ActivatedMap):
+        fixed = on_device(elsewhere, random_batch(sizes, 3, 0), kind)
+        for x0 in (None, elsewhere.there(torch.randn(sum(sizes), 2))):
+            solution = solve(fixed, solver, x0)
+            *parts, _ = solution.tensors()  # the last is made once for all solves
+            assert all(elsewhere.is_there(part) for part in parts)
+            assert torch.autograd.grad(solution.value.sum(), fixed.weight)[0].isfinite().all()
+            assert solution.converged.all() or solver.max_iterations is not None
+
+
+def test_whoever_mixes_them_is_told(elsewhere: Elsewhere) -> None:
+    here = torch.ones(3)
+    there = elsewhere.there(here)
+    assert (there + 1).device.type == "cuda"
+    assert (there + here.to(there.device)).is_cuda
+    assert not there.cpu().is_cuda
+    with pytest.raises(RuntimeError, match="add: tensors on the host and elsewhere"):
+        _ = there + here

@@ -4,6 +4,9 @@
     decide   which lanes (a graph and a head) are done, which cannot get closer, which method goes on
     burst    a stretch of steps of that method, only for the graphs that still need it
 
+All that is decided is decided on the host, where a number per graph and head costs nothing; on a GPU each would be a launch. Nodes
+and edges stay on the device.
+
 A linear map goes on from x by solving for the correction, d = W d + (T(x) - x): every further burst is a step of iterative
 refinement, so that float32 steps reach float64 residuals. A non-linear map goes on in float64.
 """
@@ -11,6 +14,7 @@ refinement, so that float32 steps reach float64 residuals. A non-linear map goes
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -18,7 +22,7 @@ from torch import Tensor
 
 from convergent import certify
 from convergent.errors import ConvergenceError, InputError
-from convergent.graph import SMALL
+from convergent.graph import SMALL, Graph
 from convergent.kernels import SAFETY, Accuracy
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.solvers.picard import Picard
@@ -27,6 +31,7 @@ from convergent.solvers.solver import Burst, Solver
 
 SLOW = 4  # a method on trial hands over where it needs more than so many times its trial
 POLISH, CLOSE = 2, 8.0  # at most so many single steps, and only within this factor of the tolerance
+HOST = 1 << 16  # graphs times heads up to which it is cheaper to bring their numbers to the host than to launch kernels for them
 WORK = 4e9  # weights read in one burst at most, so that an interrupt is heard within seconds
 
 
@@ -35,8 +40,8 @@ def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Ten
     solver.check(fixed)
     solution, whole = _settled(solver, fixed, x0, tol)
     if solution is None:
-        solution = _iterated(solver, fixed, x0, tol)
-    if solver.throw and not whole and bool(solution.status.any()):
+        solution, whole = _iterated(solver, fixed, x0, tol)
+    if solver.throw and not whole:
         failed = solution.status != Status.CONVERGED
         if fixed.norm == "one":  # an adjoint of a gradient that is not finite is no error: loss scalers probe for it
             failed = failed & torch.isfinite(fixed.magnitude())
@@ -45,7 +50,8 @@ def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Ten
     return solution
 
 
-def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> Solution:
+def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> tuple[Solution, bool]:
+    """The solution, and whether all of it has converged."""
     if capturing(fixed.device):
         raise InputError(
             "solve: expected, inside a CUDA graph, a linear map on small graphs (at most "
@@ -56,13 +62,13 @@ def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tens
     state = _State.begin(solver, fixed, x0, tol)
     while state.active.any():
         state.advance()
-    return state.finish()
+    return state.finish(), not bool(state.status.any())
 
 
 def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> tuple[Solution | None, bool]:
     """Small graphs whole in one call of the kernels, and the loop for what that leaves over; None: there is none to settle.
 
-    Also whether that one call did it all: to look at the status once more would make a GPU wait once more. While a CUDA graph is
+    Also whether all has converged: to look at the status once more would make a GPU wait once more. While a CUDA graph is
     captured nobody can look: the status says what was left over, and a gradient that was is not a number.
     """
     limit = solver.settling(fixed)
@@ -85,8 +91,8 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
     left = ~solution.converged
     subset = fixed.graph.subset(left)
     start = None if x0 is None else x0[subset.nodes]
-    rest = _iterated(solver, fixed.restrict(subset, left), start, None if tol is None else tol[left])
-    return solution.replaced(left, subset.nodes, rest), False
+    rest, whole = _iterated(solver, fixed.restrict(subset, left), start, None if tol is None else tol[left])
+    return solution.replaced(left, subset.nodes, rest), whole
 
 
 def capturing(device: torch.device) -> bool:
@@ -105,14 +111,22 @@ def amplification(fixed: FixedPointMap, kind: str) -> Tensor:
     return torch.minimum(plain, certify.tight_amplification(dominating, v))
 
 
+def _brought(place: torch.device, *numbers: Tensor) -> Sequence[Tensor]:
+    """Numbers per graph and head to where decisions are made, in one transfer."""
+    return numbers if numbers[0].device == place else torch.stack(numbers).to(place).unbind()
+
+
 @dataclass
 class _State:
+    """Where a solve stands. What there is per node is on the map's device, what there is per graph where decisions are made."""
+
     solver: Solver
     fixed: FixedPointMap
     x: Tensor | None  # None: zero
     inputs: tuple[Tensor | None, ...]
     tol: Tensor | float
     rtol: float
+    contraction: Tensor  # [G, H]
     amplification: Tensor  # [G, H]
     bias_size: Tensor  # [G, H]
     plan: list[Solver]
@@ -130,18 +144,21 @@ class _State:
     @classmethod
     def begin(cls, solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> _State:
         defect = fixed.at_zero() if x0 is None else fixed.defect(x0)
-        bias_size = fixed.magnitude()
-        size = bias_size if fixed.linear else fixed.size(fixed.at_zero())
-        residual = size if x0 is None else fixed.size(defect)
-        factor = amplification(fixed, solver.certify)
+        place = fixed.device if fixed.contraction.numel() > HOST else torch.device("cpu")
+        measured = [fixed.contraction, fixed.magnitude(), fixed.magnitude() if fixed.linear else fixed.size(fixed.at_zero())]
+        measured += [] if x0 is None else [fixed.size(defect), fixed.size(x0)]
+        contraction, bias_size, size, *of_start = _brought(place, *measured)
+        residual = of_start[0] if of_start else size
+        plain = solver.certify == "plain"
+        factor = certify.plain_amplification(contraction) if plain else amplification(fixed, solver.certify).to(place)
         inputs = (x0, *fixed.parameters())
-        absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
-        state = cls(solver, fixed, x0, inputs, absolute, relative, factor, bias_size, [], defect, residual)
+        absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol.to(place), 0.0)
+        state = cls(solver, fixed, x0, inputs, absolute, relative, contraction, factor, bias_size, [], defect, residual)
         state.status = torch.full_like(residual, Status.BUDGET, dtype=torch.int8)
-        state.steps = torch.zeros(len(residual), dtype=torch.long, device=residual.device)
+        state.steps = torch.zeros(len(residual), dtype=torch.long, device=place)
         # |x*| >= |T(0)| / (1 + c): a relative tolerance has a scale before there is an answer
-        scale = size / (1 + fixed.contraction)
-        state.certify(scale if x0 is None else torch.maximum(scale, fixed.size(x0)))
+        scale = size / (1 + contraction)
+        state.certify(torch.maximum(scale, of_start[1]) if of_start else scale)
         state.plan = solver.plan(fixed, state.picard_steps())
         if not isinstance(state.plan[-1], Picard):
             state.plan = [*state.plan, Picard()]  # certain to converge, wherever the others give up
@@ -149,7 +166,7 @@ class _State:
 
     def certify(self, size: Tensor) -> None:
         """Bound the error of x and see which lanes still need steps."""
-        slack = certify.rounding(self.fixed, size, self.bias_size)
+        slack = certify.rounding(self.fixed, self.contraction, size, self.bias_size)
         floor = slack * self.amplification  # what rounding alone leaves of the bound
         if rounds_by := self.rounds_by():
             floor = floor + rounds_by * size
@@ -177,7 +194,7 @@ class _State:
         if not bool(self.active.any()):
             return 0.0
         reduction = float((self.residual / self.goal).max())
-        slowest = min(max(float(self.fixed.contraction.max()), 1e-300), 1 - 1e-16)
+        slowest = min(max(float(self.contraction.max()), 1e-300), 1 - 1e-16)
         return math.log(max(reduction, 1.0)) / -math.log(slowest) + 1
 
     def advance(self) -> None:
@@ -197,8 +214,8 @@ class _State:
     def look(self, x: Tensor, steps: Tensor) -> None:
         self.x, self.steps = x, self.steps + steps
         self.defect = self.fixed.defect(x)
-        self.residual = self.fixed.size(self.defect)
-        self.certify(self.fixed.size(x))
+        self.residual, size = _brought(steps.device, self.fixed.size(self.defect), self.fixed.size(x))
+        self.certify(size)
 
     def polish(self) -> None:
         """Steps in float64 where all that is left is rounding: T(x) is x plus its defect, which is known."""
@@ -222,19 +239,19 @@ class _State:
         """Steps from x for the graphs that need them; the others keep their values."""
         graph, keep = self.fixed.graph, self.active.any(1)
         fixed, start, base = self.continuation()
-        goal = torch.where(self.active, torch.maximum(self.goal, gain(fixed.dtype) * self.residual), torch.inf)
-        nodes_left = int(graph.segments.diff()[keep].sum())
-        if graph.num_graphs > 1 and nodes_left < graph.num_nodes // 2:
+        goal = torch.where(self.active, torch.maximum(self.goal, gain(fixed.dtype) * self.residual), torch.inf).to(fixed.device)
+        if graph.num_graphs > 1 and _nodes(graph, keep) < graph.num_nodes // 2:
+            keep = keep.to(fixed.device)
             subset = graph.subset(keep)
             part = method.burst(fixed.restrict(subset, keep), None if start is None else start[subset.nodes], goal[keep], limit)
             whole = torch.zeros_like(self.defect, dtype=part.x.dtype) if start is None else start.to(part.x.dtype).clone()
             whole[subset.nodes] = part.x
-            steps = torch.zeros_like(self.steps)
+            steps = torch.zeros(graph.num_graphs, dtype=torch.long, device=fixed.device)
             steps[keep] = part.steps
             burst = Burst(whole, steps)
         else:
             burst = method.burst(fixed, start, goal, limit)
-        return burst if base is None else Burst(base + burst.x, burst.steps)
+        return Burst(burst.x if base is None else base + burst.x, burst.steps.to(self.steps.device))
 
     def continuation(self) -> tuple[FixedPointMap, Tensor | None, Tensor | None]:
         """The map the next burst runs on, where it starts, and what its result is added to."""
@@ -276,9 +293,15 @@ class _State:
             self.residual = fixed.size(fixed.defect(value))
         if fixed.norm == "one" and not bool(torch.isfinite(self.bias_size).all()):
             # an adjoint of a gradient that is not finite is not finite either
-            value = torch.where(fixed.graph.spread(torch.isfinite(self.bias_size)), value, torch.nan)
-        used = used_methods(tuple(sorted(self.used)), fixed.device)
-        return Solution(value, self.residual, self.bound, self.status, self.steps, used)
+            value = torch.where(fixed.graph.spread(torch.isfinite(fixed.magnitude())), value, torch.nan)
+        residual, bound, status, steps = (part.to(fixed.device) for part in (self.residual, self.bound, self.status, self.steps))
+        return Solution(value, residual, bound, status, steps, used_methods(tuple(sorted(self.used)), fixed.device))
+
+
+def _nodes(graph: Graph, keep: Tensor) -> int:
+    """Of some graphs; sizes are brought to the host once."""
+    sizes = graph.cached("sizes on the host", lambda: graph.segments.diff().cpu())
+    return int(sizes[keep.cpu()].sum())
 
 
 def gain(dtype: torch.dtype) -> float:
