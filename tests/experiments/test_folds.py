@@ -110,3 +110,16 @@ def test_a_training_that_was_cut_goes_on_where_it_was(name: str, tmp_path: Path,
     assert torch.equal(resumed.loss, whole.loss)
     assert torch.equal(resumed.correct, whole.correct)
     assert not torch.equal(trained(6, None, seed=1).loss, whole.loss)
+
+
+@pytest.mark.cuda
+def test_a_training_on_a_gpu_that_was_cut_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "EVERY", 0.0)
+    store, splits = Store(graphs(), "cuda"), [Split(part, part) for part in PICKED]
+
+    def trained(epochs: int, state: Path | None) -> Trace:
+        return cross_validate(copies("CGS(4)", len(splits)).to("cuda"), store, splits, Recipe(epochs, graphs=2), state)
+
+    whole = trained(6, None)
+    trained(2, tmp_path / "state.pt")
+    assert torch.allclose(trained(6, tmp_path / "state.pt").loss, whole.loss, atol=1e-4)

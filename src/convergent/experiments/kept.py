@@ -30,7 +30,7 @@ class Kept:
         self.before, self.began = 0.0, time.monotonic()
         self.written = self.began
         if file is not None and file.exists():
-            self.restore(torch.load(file, map_location=self.device, weights_only=True))
+            self.restore(torch.load(file, map_location="cpu", weights_only=True))
 
     @property
     def seconds(self) -> float:
@@ -57,10 +57,11 @@ class Kept:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.correct, self.losses, self.before = state["correct"], state["losses"], state["seconds"]
+        self.correct, self.losses = ([row.to(self.device) for row in state[name]] for name in ("correct", "losses"))
+        self.before = state["seconds"]
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(state["optimizer"])  # takes to the device what belongs there, which is not all of it
         host, device = state["random"]
-        torch.set_rng_state(host.cpu())
+        torch.set_rng_state(host)
         if device is not None and self.device.type == "cuda":
-            torch.cuda.set_rng_state(device.cpu(), self.device)
+            torch.cuda.set_rng_state(device, self.device)

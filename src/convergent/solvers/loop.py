@@ -4,8 +4,8 @@
     decide   which lanes (a graph and a head) are done, which cannot get closer, which method goes on
     burst    a stretch of steps of that method, only for the graphs that still need it
 
-All that is decided is decided on the host, where a number per graph and head costs nothing; on a GPU each would be a launch. Nodes
-and edges stay on the device.
+What is decided is decided on the host, where a number per graph and head costs nothing; on a GPU each would be a launch. Only very
+many of them stay on the device, where nodes and edges are.
 
 A linear map goes on from x by solving for the correction, d = W d + (T(x) - x): every further burst is a step of iterative
 refinement, so that float32 steps reach float64 residuals. A non-linear map goes on in float64.
