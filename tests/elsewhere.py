@@ -18,12 +18,11 @@ MOVES = (Tensor.to, Tensor.cpu, Tensor.cuda)
 
 
 class Elsewhere(TorchFunctionMode):
-    """Within it ``there(tensor)`` is a tensor on a pretended GPU. ``moved`` counts what came from there to the host."""
+    """Within it ``there(tensor)`` is a tensor on a pretended GPU."""
 
     def __init__(self) -> None:
         super().__init__()
         self.marked = WeakTensorKeyDictionary()
-        self.moved = 0
 
     def there(self, tensor: Tensor) -> Tensor:
         tensor = tensor.clone()
@@ -62,7 +61,6 @@ class Elsewhere(TorchFunctionMode):
         if function is Tensor.cpu:
             named = [torch.device("cpu")]
         goes_there = torch.device(named[0]).type == "cuda" if named else self.is_there(tensor)
-        self.moved += self.is_there(tensor) and not goes_there
         plain = [part for part in rest if not isinstance(part, str | torch.device)]
         found = tensor.to(*plain) if plain else tensor
         if found is tensor and named:

@@ -5,23 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from convergent import (
-    GMRES,
-    ActivatedMap,
-    Anderson,
-    Auto,
-    BiCGStab,
-    ConvergenceError,
-    Deflated,
-    Direct,
-    Graph,
-    LinearMap,
-    Multigrid,
-    Picard,
-    Status,
-    solve,
-    weights,
-)
+from convergent import ActivatedMap, Auto, ConvergenceError, Graph, LinearMap, Picard, Status, solve, weights
 from convergent.kernels import using
 from convergent.solvers import Solver, loop
 from elsewhere import Elsewhere
@@ -161,7 +145,7 @@ def test_an_error_names_the_graph_of_the_batch() -> None:
 # --- where things are ---
 
 METHODS: dict[str, Solver] = {
-    **{kind.__name__: kind() for kind in (Picard, Anderson, BiCGStab, GMRES, Deflated, Multigrid, Direct, Auto)},
+    **{name: kind() for name, kind in Solver.methods.items()},
     "tight": Picard(certify="tight"),
     "budget": Picard(max_iterations=3, throw=False),
     "refined": Auto(refine=True),
