@@ -97,3 +97,20 @@ def test_bad_arguments() -> None:
         conv(torch.randn(4, 3), EDGES)
     with pytest.raises(InputError, match="edge_attr: expected None"):
         ConvergentConv(3, heads=2)(torch.randn(4, 3), EDGES, torch.randn(5, 2))
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("edge_dim", [None, 2])
+def test_gradients_on_a_gpu_are_those_here_and_the_same_every_time(edge_dim: int | None) -> None:
+    conv = ConvergentConv(3, heads=4, edge_dim=edge_dim, solver=Picard(tol=1e-12, rtol=0.0)).double()
+    x, edges = torch.randn(500, 3).double(), torch.randint(500, (2, 4_000))
+    edge_attr = None if edge_dim is None else torch.randn(4_000, edge_dim).double()
+
+    def gradients(device: str) -> list[torch.Tensor]:
+        conv.to(device).zero_grad()
+        out = conv(x.to(device), edges.to(device), None if edge_attr is None else edge_attr.to(device))
+        return [grad.cpu() for grad in torch.autograd.grad(out.square().sum(), list(conv.parameters()))]
+
+    here, there, again = (gradients(device) for device in ("cpu", "cuda", "cuda"))
+    torch.testing.assert_close(there, here, rtol=1e-8, atol=1e-8)
+    assert all(torch.equal(*pair) for pair in zip(there, again, strict=True))

@@ -12,6 +12,7 @@ from convergent.errors import expect
 from convergent.graph import Graph
 from convergent.maps import ActivatedMap, LinearMap
 from convergent.nn.solver import NORMALIZATIONS, row_weights
+from convergent.operations import edge_sum
 from convergent.solve import solve
 from convergent.solvers import Auto, Solver
 
@@ -87,13 +88,15 @@ class ConvergentConv(nn.Module):
         return_solution: bool = False,
     ) -> Any:
         graph = edge_index if isinstance(edge_index, Graph) else Graph(edge_index, len(x), batch=batch, flow=self.flow)
-        logits = self.lin_row(x).index_select(0, graph.row) + self.lin_column(x).index_select(0, graph.column)
+        at_row, at_column = self.lin_row(x), self.lin_column(x)
         if self.lin_edge is not None:
             expect(edge_attr is not None, "edge_attr", f"shape [{graph.num_edges}, {self.edge_dim}]", None)
             assert edge_attr is not None
-            logits = logits + self.lin_edge(edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr)
+            at_edge = self.lin_edge(edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr)
         else:
             expect(edge_attr is None, "edge_attr", "None, as edge_dim is None", "a tensor")
+            at_edge = at_row.new_zeros(graph.num_edges, self.heads)
+        logits = edge_sum(graph, at_edge, at_row, at_column)
         weight = row_weights(graph, logits, self.normalization, self._gamma())
         bias = self.lin_bias(x)
         linear = self.activation == "identity"
