@@ -20,7 +20,9 @@ from torch import Tensor
 
 from convergent.kernels.reference import SAFETY, Accuracy, Rows, Settled
 
-__all__ = ["SAFETY", "Accuracy", "Rows", "Settled", "backend", "using"]
+__all__ = ["FEW", "SAFETY", "Accuracy", "Rows", "Settled", "backend", "using"]
+
+FEW = 16  # graphs that leave most of a GPU idle: each can have more of it
 
 _forced: ContextVar[str | None] = ContextVar("convergent_backend", default=None)
 
