@@ -164,7 +164,7 @@ def test_settle_many_graphs(cuda, heads, dtype, norm) -> None:
 
 
 def settles(cuda, p: Problem, norm: str) -> None:
-    tol = 1e-5 if p.bias.dtype == torch.float32 else 1e-10
+    tol = (1e-5 if norm == "max" else 1e-4) if p.bias.dtype == torch.float32 else 1e-10  # float32 rounds the sum of 700 to 4e-5
     found = settled(cuda, p, norm, tol=tol)
     assert found.met.all()
     assert (found.bound <= tol).all()
@@ -259,7 +259,7 @@ def test_a_few_graphs_may_be_larger(cuda) -> None:
     assert expected.converged.all()
     with using("reference"):
         truth = solve(random_map("cpu", (10_000,), 2, 0.95), Auto(tol=1e-12)).value
-    assert float((found.value.cpu() - truth).abs().max()) <= float(found.error_bound.max()) + 1e-12
+    assert float((found.value.cpu() - truth).detach().abs().max()) <= float(found.error_bound.max()) + 1e-12
 
 
 def test_results_are_the_same_every_time(cuda) -> None:
