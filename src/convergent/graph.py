@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from convergent.errors import expect
-from convergent.kernels import FEW, Rows, backend
+from convergent.kernels import Rows, backend
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 FLOWS = ("target_to_source", "source_to_target")
 SMALL = 1 << 14  # edges of a graph that fits in cache with a block of heads
+FEW = 16  # graphs that leave most of a GPU idle if each is solved by one multiprocessor: then only those of SMALL / 4 edges are
 
 
 class Subset(NamedTuple):
@@ -109,23 +110,19 @@ class Graph:
         return self.cached("largest", lambda: int(self.segments.diff().max()) if self.num_graphs else 0)
 
     @property
-    def fitting(self) -> int:
-        """Edges of a graph that is solved whole in one call: alone on a GPU it is sooner done than a launch for every step."""
-        return 4 * SMALL if self.device.type == "cuda" and self.num_graphs < FEW else SMALL
-
-    @property
     def small(self) -> Tensor | None:
-        """The graphs of no more edges than that, bool [G]; None: all of them."""
+        """The graphs that fit in cache, bool [G]; None: all of them."""
 
         def find() -> Tensor | None:
-            fits = self.rows.pointer[self.segments.long()].diff() <= self.fitting
+            few = self.device.type == "cuda" and self.num_graphs < FEW
+            fits = self.rows.pointer[self.segments.long()].diff() <= (SMALL // 4 if few else SMALL)
             return None if bool(fits.all()) else fits
 
         return self.cached("small", find)
 
     @property
     def any_small(self) -> bool:
-        return self.cached(f"any of {self.fitting} edges", lambda: self.small is None or bool(self.small.any()))
+        return self.cached("any_small", lambda: self.small is None or bool(self.small.any()))
 
     def cached(self, name: str, make: Callable[[], Any]) -> Any:
         """What others derive from the structure alone, such as a multigrid hierarchy, made once."""

@@ -147,24 +147,13 @@ def check(p: Problem, found, norm="max") -> None:
     assert (error <= found.bound * (1 + 1e-9) + 1e-13).all()
 
 
-@pytest.mark.parametrize("sizes", [SIZES, (700,)], ids=["few", "one"])
 @pytest.mark.parametrize("norm", ["max", "one"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("heads", [1, 3, 8, 16, 17, 64])
 @pytest.mark.parametrize("permuted", [False, True])
-def test_settle(cuda, heads, dtype, norm, permuted, sizes) -> None:
-    settles(cuda, make(sizes, heads, dtype, permuted, norm=norm), norm)
-
-
-@pytest.mark.parametrize("norm", ["max", "one"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("heads", [1, 3, 17, 64])
-def test_settle_many_graphs(cuda, heads, dtype, norm) -> None:
-    settles(cuda, make(4 * SIZES, heads, dtype, permuted=norm == "one", norm=norm), norm)
-
-
-def settles(cuda, p: Problem, norm: str) -> None:
-    tol = (1e-5 if norm == "max" else 1e-4) if p.bias.dtype == torch.float32 else 1e-10  # float32 rounds the sum of 700 to 4e-5
+def test_settle(cuda, heads, dtype, norm, permuted) -> None:
+    p = make(SIZES, heads, dtype, permuted, norm=norm)
+    tol = 1e-5 if dtype == torch.float32 else 1e-10
     found = settled(cuda, p, norm, tol=tol)
     assert found.met.all()
     assert (found.bound <= tol).all()
@@ -248,18 +237,6 @@ def test_large_graphs(cuda, heads) -> None:
         truth = solve(here, Auto(tol=1e-10))
     assert found.converged.all()
     assert float((found.value.detach().cpu() - truth.value.detach()).abs().max()) <= float(found.error_bound.max()) + 1e-10
-
-
-def test_a_few_graphs_may_be_larger(cuda) -> None:
-    alone, many = (random_map("cuda", (10_000,) * graphs, 2, 0.95) for graphs in (1, 16))
-    assert alone.graph.any_small
-    assert not many.graph.any_small
-    found, expected = (solve(fixed, Auto(tol=1e-9)) for fixed in (alone, many))
-    assert found.method == "Deflated"
-    assert expected.converged.all()
-    with using("reference"):
-        truth = solve(random_map("cpu", (10_000,), 2, 0.95), Auto(tol=1e-12)).value
-    assert float((found.value.cpu() - truth).detach().abs().max()) <= float(found.error_bound.max()) + 1e-12
 
 
 def test_results_are_the_same_every_time(cuda) -> None:

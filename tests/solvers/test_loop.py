@@ -192,19 +192,3 @@ def test_whoever_mixes_them_is_told(elsewhere: Elsewhere) -> None:
     assert not there.cpu().is_cuda
     with pytest.raises(RuntimeError, match="add: tensors on the host and elsewhere"):
         _ = there + here
-
-
-def test_a_few_graphs_on_a_gpu_may_be_larger(elsewhere: Elsewhere) -> None:
-    """Alone there, a graph of 36,000 edges goes in one call, for as many steps as are worth it; among sixteen it does not."""
-    alone, many = (on_device(elsewhere, random_batch([9000] * graphs, 4, 0), LinearMap) for graphs in (1, 16))
-    assert random_batch([9000], 4, 0).fitting == many.graph.fitting == alone.graph.fitting // 4
-    assert alone.graph.any_small
-    assert not many.graph.any_small
-    assert 1024 < Auto().settling(alone) < Auto().settling(many)
-    assert solve(alone).method == "Deflated"
-
-
-def test_what_was_too_large_on_the_host_may_fit_elsewhere(elsewhere: Elsewhere) -> None:
-    graph = random_batch([9000], 4, 0)
-    assert not graph.any_small
-    assert graph.mapped(elsewhere.there).any_small

@@ -20,9 +20,7 @@ from torch import Tensor
 
 from convergent.kernels.reference import SAFETY, Accuracy, Rows, Settled
 
-__all__ = ["FEW", "SAFETY", "Accuracy", "Rows", "Settled", "backend", "using"]
-
-FEW = 16  # graphs that leave most of a GPU idle: each can have more of it
+__all__ = ["SAFETY", "Accuracy", "Rows", "Settled", "backend", "using"]
 
 _forced: ContextVar[str | None] = ContextVar("convergent_backend", default=None)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from convergent.kernels import FEW, backend, cuda_rows, cuda_settle, cuda_step
+from convergent.kernels import backend, cuda_rows, cuda_settle, cuda_step
 from convergent.kernels.activations import ACTIVATIONS
 from convergent.kernels.cuda_launch import Kernel
 from convergent.kernels.reference import (
@@ -284,8 +284,6 @@ def _segments(u: Tensor, v: Tensor, segments: Tensor, measure: str) -> Tensor:
         cuda_rows.segments(grid, (first, last, u.contiguous(), v.contiguous(), out), (heads,), (measure, TILE // b, b))
     if single:
         return out
-    if graphs == 1:
-        return out.amax(0, keepdim=True) if measure == "max" else out.sum(0, keepdim=True)
     # a handful of pieces of every segment, in their order
     if measure == "max":
         whole = torch.zeros(graphs, heads, dtype=torch.float64, device=u.device)
@@ -308,7 +306,7 @@ def row_peaks(rows: Rows, segments: Tensor, weight: Tensor, wider: float = 1.0) 
     graphs, heads = segments.shape[0] - 1, weight.shape[1]
     out = torch.empty(graphs, heads, dtype=torch.float64, device=weight.device)
     if out.numel():
-        r, b, warps = _lanes_of(heads, graphs)
+        r, b, warps = _lanes_of(heads)
         order = rows.column if rows.order is None else rows.order
         constants = (rows.order is not None, _long(rows.column.shape[0], heads), r, b)
         tensors = (segments, rows.pointer, order, weight.contiguous(), out)
@@ -338,11 +336,8 @@ def aggregate(rows: Rows) -> Tensor:
 # --- whole solves of small graphs ---
 
 
-def _lanes_of(heads: int, graphs: int) -> tuple[int, int, int]:
+def _lanes_of(heads: int) -> tuple[int, int, int]:
     """Rows and heads of a tile of a whole solve, and warps: lanes are heads, warps share the rows."""
-    if graphs < FEW:  # nobody else wants the rest of the multiprocessor, nor the next one
-        b = _heads_at_once(heads, 4)
-        return 1024 // b, b, 16
     b = _heads_at_once(heads, 16)
     return min(1024 // b, 64), b, 4
 
@@ -361,7 +356,7 @@ def settle(
     value = torch.empty(nodes, heads, dtype=dtype, device=device)
     residual, bound = (torch.empty_like(contraction) for _ in range(2))
     status = torch.empty(graphs, heads, dtype=torch.int8, device=device)
-    r, b, warps = _lanes_of(heads, graphs)
+    r, b, warps = _lanes_of(heads)
     blocks = _parts(heads, b)
     steps = torch.zeros(graphs, dtype=torch.long, device=device)
     if graphs and heads:
@@ -432,12 +427,11 @@ def _stepped(
     step = _Step(*_sorted(rows, weight), segments, bias.contiguous(), activation, norm, contraction, goal, shift)
     start, turns = y.contiguous(), [torch.empty_like(y, memory_format=torch.contiguous_format) for _ in range(2)]
     here, look = start, _Look(step.live)
-    with torch.cuda.device_of(y):  # on which prepared launches are made
-        for taken in range(limit):
-            if taken % LOOK == 0 and not look.any_left():
-                break
-            step(here, turns[taken % 2], last=taken + 1 == limit)
-            here = turns[taken % 2]
+    for taken in range(limit):
+        if taken % LOOK == 0 and not look.any_left():
+            break
+        step(here, turns[taken % 2], last=taken + 1 == limit)
+        here = turns[taken % 2]
     if goal.shape[0] == 1:
         count = int(step.steps)
         return (turns[(count - 1) % 2] if count else start), step.steps
@@ -518,8 +512,8 @@ class _Step:
         return launch is not None
 
     def _launch(self, key: Any, kernel: Kernel, *arguments: Any) -> None:
-        launch = self.launches[key] = kernel.prepared(*arguments)
-        launch()
+        kernel(*arguments)
+        self.launches[key] = kernel.prepared(*arguments)
 
 
 class _Look:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import singledispatch
 
-from convergent.kernels import FEW
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.solvers.anderson import Anderson
 from convergent.solvers.bicgstab import BiCGStab
@@ -18,7 +17,6 @@ from convergent.solvers.solver import Solver
 FEW_STEPS = 40  # below this nothing beats plain Picard
 # steps of small graphs in one call, where a dense LU is an alternative and where it is not
 SETTLES = {"cpu": (192, 192), "cuda": (1024, 16384)}
-ENOUGH = 1 << 27  # edges times steps in one call on few graphs: a GPU that is mostly idle goes on in another way then
 TRIALS = {"cpu": (16, 16), "cuda": (2048, 256)}  # deflated steps to judge by on light and on heavy problems
 HEAVY = 4_000_000  # weights of a heavy problem: a step on a GPU takes longer than its launch
 
@@ -31,10 +29,8 @@ class Auto(Solver):
 
     def settling(self, fixed: FixedPointMap) -> int:
         """A GPU has taken a thousand steps before another method has begun."""
-        graph, (dense, other) = fixed.graph, SETTLES[_kind(fixed)]
-        if graph.largest <= DENSE_NODES:
-            return dense
-        return min(other, ENOUGH * graph.num_graphs // graph.num_edges) if graph.num_graphs < FEW and graph.num_edges else other
+        dense, other = SETTLES[_kind(fixed)]
+        return dense if fixed.graph.largest <= DENSE_NODES else other
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         return suggest(fixed, picard_steps)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from convergent import certify
 from convergent.errors import ConvergenceError, InputError
-from convergent.graph import Graph
+from convergent.graph import SMALL, Graph
 from convergent.kernels import SAFETY, Accuracy
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.solvers.picard import Picard
@@ -54,8 +54,9 @@ def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tens
     """The solution, and whether all of it has converged."""
     if capturing(fixed.device):
         raise InputError(
-            f"solve: expected, inside a CUDA graph, a linear map on small graphs (at most {fixed.graph.fitting} edges each), "
-            f"Auto or Deflated, and no max_iterations, but got {type(fixed).__name__} on {fixed.graph} with {type(solver).__name__}"
+            "solve: expected, inside a CUDA graph, a linear map on small graphs (at most "
+            f"{SMALL} edges each), Auto or Deflated, and no max_iterations, but got {type(fixed).__name__} on {fixed.graph} with "
+            f"{type(solver).__name__}"
         )
     fixed.verify()
     state = _State.begin(solver, fixed, x0, tol)
