@@ -47,6 +47,7 @@ def run(
         listed(kinds, console)
         return
     usable(device)
+    expect(data_root is None or data_root.is_dir(), "--data-root", "a folder", f"{data_root}, which there is not")
     for name in names:
         expect(name in (*kinds, ALL), "name", f"one of {', '.join([*kinds, ALL])}", repr(name))
     experiments = [kinds[name](quick, data_root) for name in (kinds if ALL in names else names)]
