@@ -37,7 +37,7 @@ bench: $(VENV)/.installed-bench ## measure every speed claim
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.installed-docs ## build the pages into site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
 clean: ## remove what was built, but not .venv
 	@rm -rf site build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

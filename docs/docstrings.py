@@ -5,11 +5,20 @@ from typing import Any
 
 from griffe import Extension, Object
 
+TOGETHER = re.compile(r"^( +)(\w+(?:, \w+)+): (.*(?:\n\1 +.*)*)$", re.MULTILINE)  # arguments that share their words
+OTHERS = re.compile(r"^ +\(the others as in (.*)\)$", re.MULTILINE)
+
 
 class Docstrings(Extension):
-    """:math:`...` becomes code, and an example a section of its own."""
+    """:math:`...` becomes code, an example a section of its own, and every argument has a line."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring:
             text = obj.docstring.value.replace(":math:`", "`")
-            obj.docstring.value = re.sub(r"^(\s*)Example:$", r"\1Examples:", text, flags=re.MULTILINE)
+            text = re.sub(r"^(\s*)Example:$", r"\1Examples:", text, flags=re.MULTILINE)
+            obj.docstring.value = OTHERS.sub(r"\nThe others as in \1.", TOGETHER.sub(_apart, text))
+
+
+def _apart(found: re.Match[str]) -> str:
+    indent, names, words = found.groups()
+    return "\n".join(f"{indent}{name}: {words}" for name in names.split(", "))
