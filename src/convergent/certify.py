@@ -41,7 +41,7 @@ def tight_amplification(dominating: LinearMap, v: Tensor) -> Tensor:
 
 
 def rounding(fixed: FixedPointMap, contraction: Tensor, size: Tensor, bias_size: Tensor) -> Tensor:
-    """What float64 arithmetic may add to the norm of the defect, [G, H].
+    """What float64 arithmetic may add to the norm of the defect, [G, H]; the map's contraction is given where the sizes are.
 
     A row of d products and a bias is off by at most (d + 2) u (c |x| + |b|), where u is half a unit in the last place (Higham 2002,
     section 3.1); the subtraction of x from something close to it is exact. An activation adds a few units of its own.

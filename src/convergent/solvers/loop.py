@@ -76,7 +76,7 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
         return None, False
     small = fixed.graph.small
     absolute, rtol = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
-    factor = None if solver.certify == "plain" else amplification(fixed, solver.certify)
+    factor = None if solver.certify == "plain" else amplification(fixed)
     accuracy = Accuracy(fixed.contraction, factor, absolute, rtol, certify.unit(fixed), solver.refine, limit)
     result = fixed.settle(x0, small, accuracy)
     used = used_methods(("Deflated",), fixed.device)
@@ -100,11 +100,9 @@ def capturing(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-def amplification(fixed: FixedPointMap, kind: str) -> Tensor:
-    """The factor from residual to error, [G, H]."""
+def amplification(fixed: FixedPointMap) -> Tensor:
+    """The sharper factor from residual to error, [G, H], for a solve of its own."""
     plain = certify.plain_amplification(fixed.contraction)
-    if kind == "plain":
-        return plain
     dominating = fixed.dominating().widened()
     auto = Solver.methods["Auto"](throw=False)
     v = run(auto, dominating, tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
@@ -143,14 +141,15 @@ class _State:
 
     @classmethod
     def begin(cls, solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> _State:
-        defect = fixed.at_zero() if x0 is None else fixed.defect(x0)
+        at_zero, bias = fixed.at_zero(), fixed.magnitude()
+        defect = at_zero if x0 is None else fixed.defect(x0)
         place = fixed.device if fixed.contraction.numel() > HOST else torch.device("cpu")
-        measured = [fixed.contraction, fixed.magnitude(), fixed.magnitude() if fixed.linear else fixed.size(fixed.at_zero())]
+        measured = [fixed.contraction, bias, bias if fixed.linear else fixed.size(at_zero)]
         measured += [] if x0 is None else [fixed.size(defect), fixed.size(x0)]
         contraction, bias_size, size, *of_start = _brought(place, *measured)
         residual = of_start[0] if of_start else size
         plain = solver.certify == "plain"
-        factor = certify.plain_amplification(contraction) if plain else amplification(fixed, solver.certify).to(place)
+        factor = certify.plain_amplification(contraction) if plain else amplification(fixed).to(place)
         inputs = (x0, *fixed.parameters())
         absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol.to(place), 0.0)
         state = cls(solver, fixed, x0, inputs, absolute, relative, contraction, factor, bias_size, [], defect, residual)
