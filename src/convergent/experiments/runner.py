@@ -104,6 +104,7 @@ def _finished(jobs: list[Job], plan: Plan) -> Iterator[tuple[Job, BaseException 
         return
     # spawned, not forked: threads of numba and CUDA do not survive a fork
     context = multiprocessing.get_context("spawn")
+    others = multiprocessing.active_children()  # the caller's
     with (
         tempfile.TemporaryDirectory() as shared,
         _environment(plan.threads, shared),
@@ -115,7 +116,8 @@ def _finished(jobs: list[Job], plan: Plan) -> Iterator[tuple[Job, BaseException 
                 yield futures[future], future.exception()
         except BaseException:
             for process in multiprocessing.active_children():
-                process.terminate()  # what they have done is kept, but for the last seconds
+                if process not in others:
+                    process.terminate()  # what they have done is kept, but for the last seconds
             raise
 
 
