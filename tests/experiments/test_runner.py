@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +22,7 @@ from convergent.experiments.job import Job
 from convergent.experiments.runner import Plan
 from convergent.experiments.value_iteration import ValueIteration
 from convergent.training.keeper import Keeper
-from convergent.training.run import read_json
+from convergent.training.run import METRICS, read_json
 
 
 def job(number: int, work: str = "value_iteration:floor") -> Job:
@@ -110,6 +115,35 @@ def test_some_tables_do_without_what_is_missing(tmp_path: Path) -> None:
     assert report["missing"] == ["job 0"]
     assert set(report["jobs"]) == {job(1).key}
     assert not job(0).done(plan.jobs)
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Ctrl-C is heard, also where the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
+def test_an_interrupt_ends_trainings_and_what_would_follow(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {**ValueIteration(quick=True).jobs()[0].settings["config"], "steps": 1_000_000}
+    endless = [Job(f"endless {seed}", "learning:learn", {"config": {**config, "seed": seed}}) for seed in range(2)]
+    monkeypatch.setattr(type(small), "jobs", lambda _: [*endless, job(0)])
+    plan = Plan(tmp_path, workers=2)
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 100
+        while len(list(plan.jobs.glob(f"*.part/{METRICS}"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        runner.run([small], plan)
+    assert len(list(plan.jobs.glob(f"*.part/{METRICS}"))) == 2  # to go on from
+    assert not job(0).done(plan.jobs)
+    assert not multiprocessing.active_children()
 
 
 def test_processes_have_the_threads_that_they_are_given() -> None:

@@ -117,7 +117,7 @@ def _finished(jobs: list[Job], plan: Plan) -> Iterator[tuple[Job, BaseException 
         except BaseException:
             for process in multiprocessing.active_children():
                 if process not in others:
-                    process.terminate()  # what they have done is kept, but for the last seconds
+                    process.kill()  # what they wrote is whole; a training takes SIGTERM as a wish, and the next job would follow
             raise
 
 
