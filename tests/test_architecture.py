@@ -25,7 +25,7 @@ ROOMS = (
     ("maps", "weights"),
     ("certify",),
     ("solvers",),
-    ("implicit", "solve"),
+    ("implicit", "fixed_point"),
     ("nn",),
     ("baselines", "tasks"),
     ("training",),
@@ -43,7 +43,7 @@ WITHOUT_SOURCE = {
 }
 
 # What only some users need is imported when they need it.
-HEAVY = ("numba", "llvmlite", "matplotlib", "pyamg", "openpnm", "torch_geometric")
+HEAVY = ("torch", "numpy", "numba", "llvmlite", "matplotlib", "pyamg", "openpnm", "torch_geometric")
 
 
 class Import(NamedTuple):
@@ -200,6 +200,13 @@ def test_import_is_light():
     assert json.loads(run.stdout) == []
 
 
+def test_the_engine_is_light():
+    code = f"import json, sys, convergent; convergent.solve; print(json.dumps([m for m in {HEAVY[2:]!r} if m in sys.modules]))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == []
+
+
 # --- the rules themselves, on houses made up for the purpose --------------------------------------------------------
 
 
@@ -266,8 +273,8 @@ def test_relative_imports_climb_from_modules_and_packages(tmp_path):
 
 @pytest.mark.parametrize("code", ["import convergent", "from convergent import Graph", "from convergent import solve"])
 def test_the_front_door_is_not_a_way_in(tmp_path, code):
-    door = "from convergent.graph import Graph\nfrom convergent.solve import solve"
-    files = {"door": door, "graph": "", "solve": "", "nn": code, "cli": code}
+    door = "from convergent.graph import Graph\nfrom convergent.fixed_point import solve"
+    files = {"door": door, "graph": "", "fixed_point": "", "nn": code, "cli": code}
     (wrong,) = broken_arrows(house(tmp_path, **files))
     assert wrong.startswith("src/convergent/nn.py:1: ")
     assert "'__init__' lies to its right" in wrong

@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 TINY = ["--graphs", "2", "--validation-graphs", "2", "--set", "pores=20,30"]
 
 
-def convergent(*arguments: object) -> tuple[int, str, str]:
+def convergent(*arguments: object, width: int = 120) -> tuple[int, str, str]:
     """Exit code, output and errors of one command, in this process."""
     import contextlib
     import io
@@ -35,8 +35,8 @@ def convergent(*arguments: object) -> tuple[int, str, str]:
     said, complained = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
         patch.setattr(sys, "argv", ["convergent", *map(str, arguments)])
-        patch.setattr(work, "out", work.Console(file=said, width=120))
-        patch.setattr(work, "err", work.Console(file=complained, width=120))
+        patch.setattr(work, "out", work.Console(file=said, width=width))
+        patch.setattr(work, "err", work.Console(file=complained, width=width))
         with pytest.raises(SystemExit) as stop:
             main()
     return int(stop.value.code or 0), said.getvalue(), complained.getvalue()
@@ -74,13 +74,35 @@ def networks(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["", "demo", "train", "evaluate", "predict", "models", "tasks", "data", "bench"])
+COMMANDS = ["demo", "train", "evaluate", "predict", "models", "tasks", "data", "bench", "reproduce"]
+HEAVY = ("torch", "numpy", "scipy", "numba", "pandas", "lightning", "torch_geometric", "matplotlib", "plotly")
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help(command) -> None:
     code, said, complained = convergent(*([command] if command else []), "--help")
     assert (code, complained) == (0, "")
     assert "Usage: convergent" in said
     if command:
         assert "Example" in said
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)], ids=" ".join)
+def test_help_imports_nothing_heavy(arguments) -> None:
+    code = f"""
+import sys
+from convergent.cli import main
+sys.argv = ["convergent", *{arguments!r}]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code
+print("heavy:", [name for name in {HEAVY!r} if name in sys.modules])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "heavy: []"
 
 
 def test_version() -> None:
@@ -94,9 +116,37 @@ def test_models() -> None:
     counts = {(row["name"], row["task"]): (row["parameters"], row["paper"]) for row in rows}
     assert counts["CGS(64)", "value-iteration"] == (280_069, 280_069)
     assert {row["task"] for row in answered("models", "--task", "pore-networks")} == {"pore-networks"}
-    code, said, _ = convergent("models")
+    code, said, _ = convergent("models", width=80)
     assert code == 0
     assert "280,069" in said
+    assert len([line for line in said.splitlines() if "│" in line]) == len(rows)  # no row needs a second line
+
+
+def test_tasks_fit_a_narrow_terminal() -> None:
+    code, said, _ = convergent("tasks", width=80)
+    assert code == 0
+    for words in ("--set pores= ", "--target ", "(required)", "the smallest and the largest number of states"):
+        assert words in said
+    assert all(title in said.splitlines()[0] or "\n" + title in said for title in answered_names("tasks"))
+
+
+def answered_names(command: str) -> list[str]:
+    return [f"{row['name']}: " for row in answered(command)]
+
+
+def test_options_of_a_task_are_asked_for() -> None:
+    assert "--data: expected a folder with two tables, nodes and edges (required by task folder)" in refused("train", "folder")
+    for command in ("train", "data"):
+        asked = refused(command, "folder", "--data", "networks")
+        assert "--target: expected a column of nodes to predict, or several (required by task folder), but got none" in asked
+    assert "--set name=...: expected a data set, such as MUTAG" in refused("train", "classification")
+    for option, value, owner in (("--data", "x", "folder"), ("--target", "x", "folder"), ("--data-root", "x", "classification")):
+        assert f"{option}: expected none with task pore-networks, as it belongs to task {owner}" in refused(
+            "train", "pore-networks", option, value
+        )
+    assert "--data: expected no --set path= beside it, but got both" in refused(
+        "data", "folder", "--data", "x", "--set", "path=y", "--target", "z"
+    )
 
 
 def test_tasks() -> None:
@@ -284,6 +334,4 @@ def test_two_processes_agree_with_one(tmp_path) -> None:
 
 
 def test_every_command_is_here() -> None:
-    assert {command.callback.__name__ for command in app.registered_commands} == {
-        "demo", "train", "evaluate", "predict", "models", "tasks", "data", "bench", "reproduce",
-    }  # fmt: skip
+    assert [command.callback.__name__ for command in app.registered_commands] == COMMANDS

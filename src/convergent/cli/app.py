@@ -1,4 +1,4 @@
-"""The commands and their options. What they do is imported when they do it, so that help comes at once."""
+"""The commands and their options. Each command imports its work when it runs, so that ``--help`` needs no torch."""
 
 from __future__ import annotations
 
@@ -19,20 +19,47 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    help="Learned network solvers that are certain to converge.",
+    help="Learn to solve network problems, with fixed points that are certain to converge and come with an error bound.",
 )
 
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the task; may be repeated.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a machine to read.")]
-Device = Annotated[str, typer.Option(help="cpu, or cuda where there is one.")]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run's folder, or its model.safetensors.")]
-Format = Annotated[str, typer.Option("--format", help="csv or parquet.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of the task, as `convergent tasks` lists them; repeatable."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a training run, or its model.safetensors.")]
+Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="csv or parquet.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Task folder: your networks, as two tables, nodes and edges (CSV or Parquet).",
+        rich_help_panel="Data",
+    ),
+]
+Target = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COLUMN", help="Task folder: a column of nodes to predict; repeatable.", rich_help_panel="Data"),
+]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="Task classification: the raw data sets; without it they are downloaded.", rich_help_panel="Data"
+    ),
+]
+TRAINING, COMPUTING = "Training", "Computing"
+
+
+def examples(*commands: str) -> str:
+    """The end of a help page: one example on each line."""
+    return "\n\n".join(["Examples:", *(f"[bold]convergent {command}[/]" for command in commands)])
 
 
 def main() -> None:
     """Run the command; every error of the user is one line and exit code 2."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="convergent", standalone_mode=False)
     except TyperError as error:
         message: str = error.format_message()
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -68,54 +95,79 @@ def options(
     pass
 
 
-@app.command(epilog="Example: convergent demo --out demo")
+@app.command(epilog=examples("demo --out demo"))
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the run and the page go.")] = Path("demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = 1500,
-    seed: int = 0,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the training run and the page.")] = Path("demo"),
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 1500,
+    seed: Annotated[int, typer.Option(help="Seed of the weights and the networks.")] = 0,
     device: Device = "cpu",
 ) -> None:
-    """Train a small solver on pore networks, test it on larger ones, and write a page to look at."""
+    """Train a small solver on pore networks, test it on larger ones, and write a page with the results."""
     from convergent.cli.demo import run
 
     run(out, steps, seed, device)
 
 
 @app.command(
-    epilog="Examples: [bold]convergent train pore-networks --model 'CGS(8)' --steps 1000[/]  |  "
-    "[bold]convergent train folder --data networks/ --target pressure --out runs/mine[/]  |  "
-    "[bold]convergent train --resume runs/mine[/]"
+    epilog=examples(
+        "train pore-networks --model 'CGS(8)' --steps 1000",
+        "train folder --data networks/ --target pressure --out runs/mine",
+        "train --resume runs/mine",
+    )
 )
 def train(
-    task: Annotated[str | None, typer.Argument(help="One of those that `convergent tasks` lists.")] = None,
-    model: Annotated[str | None, typer.Option(help="One of those that `convergent models` lists, such as 'CGS(8)'.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; by default runs/TASK-MODEL-SEED.")] = None,
-    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Your own networks (task folder): nodes and edges tables.")] = None,
-    target: Annotated[list[str] | None, typer.Option(help="A column of nodes to predict (task folder); may be repeated.")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Raw files of the classification sets; else they are downloaded.")] = None,
-    steps: int = 1000,
-    graphs: Annotated[int, typer.Option(help="Graphs in every step.")] = 32,
-    renew: Annotated[int | None, typer.Option(help="Steps after which new graphs are made; by default the task's own.")] = None,
-    rate: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-3,
-    schedule: Annotated[str, typer.Option(help="restarts, one-cycle or constant.")] = "restarts",
-    clip: Annotated[float | None, typer.Option(help="The largest norm of a gradient.")] = None,
-    validate_every: int = 100,
-    validation_graphs: int = 64,
-    patience: Annotated[int | None, typer.Option(help="Validations without a better one before training stops.")] = None,
-    checkpoint_every: Annotated[int, typer.Option(help="Steps between two points to resume from.")] = 100,
-    seed: int = 0,
-    settings: Settings = None,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="What to learn: a name that `convergent tasks` lists.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A name that `convergent models` lists, such as 'CGS(8)'; each task has a default."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A new folder for the run; by default runs/TASK-MODEL-SEED.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Continue the run in this folder, with its settings.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the weights and the data.")] = 0,
+    as_json: Json = False,
+    data: Data = None,
+    target: Target = None,
+    data_root: DataRoot = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of the task, as `convergent tasks` lists them; repeatable.",
+            rich_help_panel="Data",
+        ),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Training steps.", rich_help_panel=TRAINING)] = 1000,
+    graphs: Annotated[int, typer.Option(help="Graphs per step.", rich_help_panel=TRAINING)] = 32,
+    renew: Annotated[
+        int | None, typer.Option(help="Draw new graphs every so many steps; by default as the task does.", rich_help_panel=TRAINING)
+    ] = None,
+    rate: Annotated[float, typer.Option(help="Learning rate of Adam.", rich_help_panel=TRAINING)] = 1e-3,
+    schedule: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the learning rate: restarts, one-cycle or constant.", rich_help_panel=TRAINING)
+    ] = "restarts",
+    clip: Annotated[float | None, typer.Option(help="Clip gradients to this norm.", rich_help_panel=TRAINING)] = None,
+    validate_every: Annotated[int, typer.Option(help="Steps between two validations.", rich_help_panel=TRAINING)] = 100,
+    validation_graphs: Annotated[int, typer.Option(help="Graphs of a validation.", rich_help_panel=TRAINING)] = 64,
+    patience: Annotated[
+        int | None, typer.Option(help="Stop after so many validations without improvement.", rich_help_panel=TRAINING)
+    ] = None,
+    checkpoint_every: Annotated[int, typer.Option(help="Steps between two checkpoints.", rich_help_panel=TRAINING)] = 100,
     model_settings: Annotated[
         list[str] | None,
-        typer.Option("--model-set", metavar="NAME=VALUE", help="A setting of the model; may be repeated."),
+        typer.Option("--model-set", metavar="NAME=VALUE", help="A setting of the model; repeatable.", rich_help_panel=TRAINING),
     ] = None,
-    device: Device = "cpu",
-    devices: Annotated[int, typer.Option(min=1, help="Processes or cards that share every step.")] = 1,
-    nodes: Annotated[int, typer.Option(min=1, help="Machines, each with as many devices.")] = 1,
-    as_json: Json = False,
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.", rich_help_panel=COMPUTING)] = "cpu",
+    devices: Annotated[
+        int, typer.Option(min=1, help="Processes (cpu) or cards (cuda) that share every step.", rich_help_panel=COMPUTING)
+    ] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Machines, each with that many devices.", rich_help_panel=COMPUTING)] = 1,
 ) -> None:
-    """Train a model; Ctrl-C keeps what there is."""
+    """Train a model. Ctrl-C saves the run; --resume continues it."""
     from convergent.cli import work
 
     config: dict[str, Any] | None = None
@@ -123,7 +175,7 @@ def train(
         fields = ("steps", "graphs", "renew", "rate", "schedule", "clip", "validate_every", "validation_graphs", "patience")
         given = locals()
         config = {name: given[name] for name in (*fields, "checkpoint_every", "seed", "task", "model")}
-        config["task_settings"] = work.task_settings(settings, data, target, data_root)
+        config["task_settings"] = work.task_settings(task, settings, data, target, data_root)
         config["model_settings"] = work.parse(model_settings, "--model-set")
     elif task is not None:
         raise InputError(f"task: expected none with --resume, which takes all settings from {resume}, but got {task!r}")
@@ -131,55 +183,58 @@ def train(
 
 
 @app.command(
-    epilog="Examples: [bold]convergent evaluate runs/pores --graphs 100 --set pores=800,800[/]  |  "
-    "[bold]convergent evaluate runs/mine --data solved/ --json[/]"
+    epilog=examples("evaluate runs/pores --graphs 100 --set pores=800,800", "evaluate runs/mine --data solved/ --json"),
 )
 def evaluate(
     model: Model,
-    data: Annotated[Path | None, typer.Option(help="A folder of solved networks; else new graphs of the task.")] = None,
-    graphs: Annotated[int, typer.Option(min=1, help="New graphs to test on.")] = 100,
-    seed: Annotated[int | None, typer.Option(help="Of the new graphs; by default the run's.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A folder of solved networks; by default new graphs of the task.")
+    ] = None,
+    graphs: Annotated[int, typer.Option(min=1, help="How many new graphs to test on.")] = 100,
+    seed: Annotated[int | None, typer.Option(help="Seed of the new graphs; by default the run's.")] = None,
     settings: Settings = None,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Measure a trained model on graphs it has not seen."""
+    """Test a trained model on graphs it was not trained on."""
     from convergent.cli import work
 
     work.evaluate(model, data, graphs, seed, work.parse(settings, "--set"), device, as_json)
 
 
 @app.command(
-    epilog="Examples: [bold]convergent predict runs/mine networks/ --out answers/[/]  |  "
-    "[bold]convergent predict runs/mine networks/ --out answers/ --resume[/]"
+    epilog=examples("predict runs/mine networks/ --out answers/", "predict runs/mine networks/ --out answers/ --resume"),
 )
 def predict(
     model: Model,
-    folder: Annotated[Path, typer.Argument(help="Networks: nodes and edges tables, with the columns the model was trained on.")],
-    out: Annotated[Path, typer.Option(help="A new folder for predictions and graphs tables.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="NETWORKS", help="A folder with nodes and edges tables that have the columns of the training data."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder for the tables predictions and graphs.")],
     form: Format = "csv",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with predictions that were cut off.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue predictions that were interrupted.")] = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Answer any number of networks, each with its error bound, iterations and status."""
+    """Predict any number of networks, each with its error bound, iterations and status."""
     from convergent.cli import work
 
     work.predict(model, folder, out, form, resume, device, as_json)
 
 
-@app.command(epilog="Example: [bold]convergent models --task pore-networks --json[/]")
+@app.command(epilog=examples("models --task pore-networks --json"))
 def models(
-    task: Annotated[str | None, typer.Option(help="Only those of one task.")] = None,
+    task: Annotated[str | None, typer.Option(metavar="TASK", help="Only the models of this task.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List every named model of the paper with its task and its parameters, here and in the paper."""
+    """List the models that have a name, with their number of parameters."""
     from convergent.cli import work
 
     work.models(task, as_json)
 
 
-@app.command(epilog="Example: [bold]convergent tasks --json[/]")
+@app.command(epilog=examples("tasks --json"))
 def tasks(as_json: Json = False) -> None:
     """List the tasks and their settings."""
     from convergent.cli import work
@@ -188,25 +243,27 @@ def tasks(as_json: Json = False) -> None:
 
 
 @app.command(
-    epilog="Examples: [bold]convergent data pore-networks --graphs 100 --out networks/ --set wide=true[/]  |  "
-    "[bold]convergent data folder --data networks/ --target pressure[/]"
+    epilog=examples(
+        "data pore-networks --graphs 100 --out networks/ --set wide=true",
+        "data folder --data networks/ --target pressure",
+    )
 )
 def data(
-    task: Annotated[str, typer.Argument(help="One of those that `convergent tasks` lists.")],
-    out: Annotated[Path | None, typer.Option(help="A folder for the tables of generated networks.")] = None,
-    graphs: Annotated[int, typer.Option(min=1, help="Networks to generate.")] = 100,
-    seed: int = 0,
-    data: Annotated[Path | None, typer.Option(help="Your own networks (task folder), to be checked.")] = None,
-    target: Annotated[list[str] | None, typer.Option(help="A column of nodes to predict (task folder).")] = None,
-    data_root: Annotated[Path | None, typer.Option(help="Raw files of the classification sets.")] = None,
-    settings: Settings = None,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A name that `convergent tasks` lists.")],
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="A new folder for the tables of generated networks.")] = None,
+    graphs: Annotated[int, typer.Option(min=1, help="How many networks to generate.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the networks.")] = 0,
     form: Format = "csv",
     as_json: Json = False,
+    data: Data = None,
+    target: Target = None,
+    data_root: DataRoot = None,
+    settings: Settings = None,
 ) -> None:
-    """Write generated networks as tables, or check and describe what is there."""
+    """Write generated networks as tables, or check your own and describe them."""
     from convergent.cli import work
 
-    work.data(task, work.task_settings(settings, data, target, data_root), out, graphs, seed, form, as_json)
+    work.data(task, work.task_settings(task, settings, data, target, data_root), out, graphs, seed, form, as_json)
 
 
 @app.command(
@@ -235,28 +292,32 @@ def bench(
 
 
 @app.command(
-    epilog="Examples: [bold]convergent reproduce value-iteration --quick[/]  |  "
-    "[bold]convergent reproduce all --device cuda --workers 12 --data-root tudatasets[/]"
+    epilog=examples(
+        "reproduce value-iteration --quick",
+        "reproduce all --device cuda --workers 12 --data-root tudatasets",
+    )
 )
 def reproduce(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Which tables and figures, or all; without a name, which there are.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Tables and figures to run, or all; without a name they are listed.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A small budget: to see that all of it runs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes, about a minute: a check that everything runs.")] = False,
     device: Device = "cpu",
-    workers: Annotated[int, typer.Option(min=0, help="Processes side by side; 0: put together what was run before.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Of every process.")] = 1,
-    data_root: Annotated[Path | None, typer.Option(help="A folder with the raw TU sets, for classification.")] = None,
+    workers: Annotated[int, typer.Option(min=0, help="Parallel processes; 0 only assembles results that exist.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each process.")] = 1,
+    data_root: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="The raw TU data sets, for graph classification.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Where results go; what is there is not run again. By default results/reproduce, or reproduce-quick.",
+            help="Where results go; existing ones are not run again. By default results/reproduce, or reproduce-quick.",
         ),
     ] = None,
-    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page that shows all results, in Markdown.")] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a Markdown page with all results.")] = None,
 ) -> None:
-    """Run tables and figures of the paper again, and lay them beside the printed ones."""
+    """Run the tables and figures of the paper again, beside the printed numbers."""
     from convergent.cli.reproduce import run
 
     run(names or [], quick, device, workers, threads, data_root, out, page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from convergent.training.models import CLASSIFICATION, FEATURES, FOLDER, MODELS,
 from convergent.training.problem import TEST, Problem, Stored
 from convergent.training.provenance import provenance
 
+# Settings with an option of their own, and the task they belong to.
+OPTIONS = {"path": ("--data", FOLDER), "targets": ("--target", FOLDER), "data_root": ("--data-root", CLASSIFICATION)}
 DEFAULT_MODELS = {VALUE_ITERATION: "CGS(64)", PORES: "CGS(8)", CLASSIFICATION: "CGS(16)", FOLDER: "CGS(8)"}
 
 out, err = Console(), Console(stderr=True)
@@ -72,9 +74,27 @@ def _value(text: str) -> Any:
         return [_value(part) for part in text.split(",")] if "," in text else text
 
 
-def task_settings(pairs: list[str] | None, data: Path | None, target: list[str] | None, data_root: Path | None) -> dict[str, Any]:
-    named = {"path": data and str(data), "targets": target, "data_root": data_root and str(data_root)}
-    return {**parse(pairs, "--set"), **{name: value for name, value in named.items() if value}}
+def task_settings(
+    task: str | None, pairs: list[str] | None, data: Path | None, target: list[str] | None, data_root: Path | None
+) -> dict[str, Any]:
+    """The settings of the task, from --set and from the options that belong to one task only."""
+    options = {"path": data and str(data), "targets": target, "data_root": data_root and str(data_root)}
+    given = {name: value for name, value in options.items() if value is not None}
+    settings = parse(pairs, "--set")
+    for name in given:
+        option, owner = OPTIONS[name]
+        expect(task is None or task == owner, option, f"none with task {task}, as it belongs to task {owner}", given[name])
+        expect(name not in settings, option, f"no --set {name}= beside it", "both")
+    return {**settings, **given}
+
+
+def required(task: str, settings: dict[str, Any]) -> None:
+    """The settings that a task cannot do without, by the option or setting that gives them."""
+    kind = Problem.kinds[task].settings_kind
+    for entry in fields(kind):
+        if entry.default is MISSING and not settings.get(entry.name):
+            option = OPTIONS.get(entry.name, (f"--set {entry.name}=...",))[0]
+            raise InputError(f"{option}: expected {described(kind)[entry.name]} (required by task {task}), but got none")
 
 
 # --- commands ---
@@ -93,7 +113,9 @@ def train(
     try:
         result = run(config, folder, resume, accelerator, devices, not as_json, nodes)
     except KeyboardInterrupt:
-        err.print(f"stopped; all steps are kept. Go on with: convergent train --resume {folder}", soft_wrap=True, highlight=False)
+        err.print(
+            f"stopped; the run is saved. Continue it with: convergent train --resume {folder}", soft_wrap=True, highlight=False
+        )
         raise
     rows = [(name, value) for name, value in result["validation"].items()]
     rows += [(name.replace("_", " "), value) for name, value in result["solves"].items()]
@@ -106,7 +128,8 @@ def _config(given: dict[str, Any]) -> TrainConfig:
     task = given["task"]
     expect(task is not None, "task", f"one of {', '.join(sorted(Problem.kinds))}, or --resume RUN", "neither")
     expect(task in Problem.kinds, "task", f"one of {', '.join(sorted(Problem.kinds))}", repr(task))
-    model = find(given["model"] or DEFAULT_MODELS[task], task).name
+    required(task, given["task_settings"])
+    model = find(DEFAULT_MODELS[task] if given["model"] is None else given["model"], task).name
     return TrainConfig(**{**given, "model": model})
 
 
@@ -140,7 +163,7 @@ def predict(model: Path, folder: Path, target: Path, ending: str, resume: bool, 
         except KeyboardInterrupt:
             progress.stop()
             command = f"convergent predict {model} {folder} --out {target} --format {ending} --resume"
-            err.print(f"stopped; what was predicted is kept. Go on with: {command}", soft_wrap=True, highlight=False)
+            err.print(f"stopped; finished predictions are saved. Continue with: {command}", soft_wrap=True, highlight=False)
             raise
     rows = [("graphs", result["graphs"]), ("nodes", result["nodes"])]
     rows += [(name.replace("_", " "), value) for name, value in result["solves"].items()]
@@ -158,42 +181,72 @@ def models(task: str | None, as_json: bool) -> None:
         if task in (None, model.task):
             here = count_parameters(model.build()) if model.task in FEATURES else None
             rows.append({"name": model.name, "task": model.task, "kind": model.kind, "parameters": here, "paper": model.parameters})
-    note = "parameters; those of classification depend on the data set's features, and the paper prints none for pores"
-    show(rows, as_json, table(f"Models ({note})", ("name", "task", "kind", "here", "paper"), [tuple(row.values()) for row in rows]))
+    show(rows, as_json, *(models_table(name, rows) for name in known if task in (None, name)))
+
+
+def models_table(task: str, rows: Sequence[dict[str, Any]]) -> Table:
+    """The models of one task. The paper prints no parameters for pores; those of classification depend on the data set."""
+    shown = [name for name in ("parameters", "paper") if any(row["task"] == task and row[name] for row in rows)]
+    headings = {"parameters": "parameters", "paper": "in the paper"}
+    columns = ["model", "class", *(headings[name] for name in shown)]
+    cells = [(row["name"], row["kind"], *(row[name] for name in shown)) for row in rows if row["task"] == task]
+    return table(f"{task} (default {DEFAULT_MODELS[task]})", columns, cells)
 
 
 TASKS = {
-    VALUE_ITERATION: "the values of the states of random decision processes (section 5.2 of the paper); exact by policy iteration",
-    PORES: "the pressure in random pore networks (section 5.1); exact by a sparse solve",
-    CLASSIFICATION: "the class of a graph, of six public sets (section 5.3); one of ten folds",
-    FOLDER: "your own networks, from tables of nodes and edges, CSV or Parquet",
+    VALUE_ITERATION: "the value of each state of a random decision process",
+    PORES: "the pressure in each pore of a random pore network",
+    CLASSIFICATION: "the class of each graph of a public data set",
+    FOLDER: "your own networks, from two tables, nodes and edges",
 }
 
 
 def tasks(as_json: bool) -> None:
-    rows: list[dict[str, Any]] = [{"name": name, "about": about, "settings": _settings(name)} for name, about in TASKS.items()]
-    lines = [(row["name"], row["about"], ", ".join(f"{name}={value}" for name, value in row["settings"].items())) for row in rows]
-    show(rows, as_json, table("Tasks", ("name", "what is learned", "settings"), lines))
+    rows = [{"name": name, "about": about, "settings": defaults(name)} for name, about in TASKS.items()]
+    show(rows, as_json, *(task_table(name, about) for name, about in TASKS.items()))
 
 
-def _settings(task: str) -> dict[str, Any]:
-    """Names and defaults; None where there is no default."""
-    from dataclasses import MISSING
-
+def defaults(task: str) -> dict[str, Any]:
+    """Names and defaults of the task's settings; None where there is no default."""
     kind = Problem.kinds[task].settings_kind
     return {entry.name: None if entry.default is MISSING else entry.default for entry in fields(kind)}
 
 
+def task_table(task: str, about: str) -> Table:
+    """The settings of a task as they are typed, with their defaults and what they mean."""
+    kind = Problem.kinds[task].settings_kind
+    words, cells = described(kind), []
+    for entry in fields(kind):
+        option = OPTIONS[entry.name][0] if entry.name in OPTIONS else f"--set {entry.name}="
+        default = "(required)" if entry.default is MISSING else typed(entry.default)
+        cells.append((option, default, words[entry.name]))
+    return table(f"{task}: {about}", ("setting", "default", "meaning"), cells)
+
+
+def typed(value: Any) -> str:
+    """A default in the form in which --set takes it."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def described(kind: type) -> dict[str, str]:
+    """What the docstring of a settings class says of each of its arguments."""
+    found = re.findall(r"^ +(\w+): (.*(?:\n {12,}.*)*)$", kind.__doc__ or "", re.MULTILINE)
+    return {entry.name: "" for entry in fields(kind)} | {name: " ".join(text.split()).rstrip(".") for name, text in found}
+
+
 def data(task: str, settings: dict[str, Any], target: Path | None, graphs: int, seed: int, ending: str, as_json: bool) -> None:
-    problem = Problem.of(_config({"task": task, "model": None, "seed": seed, "task_settings": settings}))
+    config = _config({"task": task, "model": None, "seed": seed, "task_settings": settings})
     expect(ending in ENDINGS, "--format", f"one of {', '.join(ENDINGS)}", repr(ending))
-    described: dict[str, Any]
+    problem = Problem.of(config)
+    found: dict[str, Any]
     if isinstance(problem, Stored):
         expect(target is None, "--out", f"nothing, as {task} is read and not generated", str(target))
         sizes = {"training graphs": len(problem.training), "held out": len(problem.validation)}
         every = [*problem.training, *problem.validation]
         batchwise = {"nodes": sum(len(graph.x) for graph in every), "edges": sum(graph.edge_index.shape[1] for graph in every)}
-        described = {**sizes, **batchwise, "node features": every[0].x.shape[1], "edge features": every[0].edge_attr.shape[1]}
+        found = {**sizes, **batchwise, "node features": every[0].x.shape[1], "edge features": every[0].edge_attr.shape[1]}
     else:
         if target is None:
             raise InputError("--out: expected a folder for the tables, but got none")
@@ -201,5 +254,5 @@ def data(task: str, settings: dict[str, Any], target: Path | None, graphs: int, 
         batch = problem.batch(TEST, 0, graphs)
         assert problem.schema is not None
         write_folder(target, batch, problem.schema, ending)
-        described = {"graphs": graphs, "nodes": len(batch.x), "edges": batch.edge_index.shape[1], "folder": str(target)}
-    show(described, as_json, table(task, ("", ""), list(described.items())))
+        found = {"graphs": graphs, "nodes": len(batch.x), "edges": batch.edge_index.shape[1], "folder": str(target)}
+    show(found, as_json, table(task, ("", ""), list(found.items())))

@@ -14,9 +14,9 @@ from convergent.experiments.experiment import Experiment, Results, Statement
 from convergent.experiments.job import Job
 from convergent.experiments.peak import peak
 from convergent.experiments.runtime import make_case
+from convergent.fixed_point import solve
 from convergent.implicit import Implicit, Unrolled
 from convergent.maps import LinearMap
-from convergent.solve import solve
 from convergent.solvers import Picard
 
 GRADIENTS: dict[str, Implicit | Unrolled] = {"Implicit": Implicit(), "Unrolled": Unrolled()}

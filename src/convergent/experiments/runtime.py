@@ -16,9 +16,9 @@ from convergent import weights
 from convergent.experiments.experiment import Experiment, Results, Statement
 from convergent.experiments.job import Job
 from convergent.experiments.peak import GIBIBYTE, limited, peak, ran_out
+from convergent.fixed_point import solve
 from convergent.graph import Graph
 from convergent.maps import LinearMap
-from convergent.solve import solve
 from convergent.solvers import Auto, Direct, Picard, Solver
 
 SIZES = (100, 200, 500, 1_000, 2_000, 4_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000)

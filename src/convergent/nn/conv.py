@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from convergent.errors import expect
+from convergent.fixed_point import solve
 from convergent.graph import Graph
 from convergent.maps import ActivatedMap, LinearMap
 from convergent.nn.solver import NORMALIZATIONS, row_weights
 from convergent.operations import edge_sum
-from convergent.solve import solve
 from convergent.solvers import Auto, Solver
 
 MOST = 0.9999  # that a learned gamma can reach

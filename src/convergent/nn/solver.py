@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from convergent import weights
 from convergent.errors import expect
+from convergent.fixed_point import solve
 from convergent.graph import Graph
 from convergent.maps import ActivatedMap, LinearMap
 from convergent.nn.encoder import AttentionGN
 from convergent.nn.mlp import MLP
 from convergent.nn.model import GraphModel, Inputs
-from convergent.solve import solve
 from convergent.solvers import Auto, Solution, Solver
 
 NORMALIZATIONS = ("clip", "sigmoid", "softmax", "signed")

@@ -71,9 +71,9 @@ class PoreNetworks:
     """Random pore networks.
 
     Args:
-        pores: the smallest and the largest number of pores, roughly.
-        generator: "voronoi" (pores are the corners of the cells of random points) or "delaunay" (pores are the points).
-        wide: log-normal sizes of pores and throats over two orders of magnitude, as in real rock, in place of the paper's.
+        pores: the smallest and the largest number of pores (approximate).
+        generator: voronoi (pores are the corners of the cells of random points) or delaunay (pores are the points).
+        wide: log-normal sizes of pores and throats over two orders of magnitude, as in real rock, instead of the paper's.
     """
 
     pores: tuple[int, int] = (50, 200)

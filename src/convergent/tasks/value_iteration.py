@@ -40,9 +40,9 @@ class ValueIteration:
     """Random decision processes.
 
     Args:
-        states: the smallest and the largest number of states, both included.
-        actions: the same for actions per state.
-        pool: how many there are to train on, over and over again; None: there are always new ones.
+        states: the smallest and the largest number of states.
+        actions: the smallest and the largest number of actions per state.
+        pool: train on so many fixed graphs; without it every batch is new.
     """
 
     states: tuple[int, int] = (20, 50)

@@ -208,10 +208,10 @@ class FolderSettings:
     """The user's own networks.
 
     Args:
-        path: the folder with its tables of nodes and edges.
-        targets: the columns of nodes that are the answers; a single one may be given as it is.
-        validation: the share of the graphs that is held out; of a single graph nothing can be, and it validates itself.
-        logs: columns, all positive, whose logarithm is added as a feature.
+        path: a folder with two tables, nodes and edges.
+        targets: a column of nodes to predict, or several.
+        validation: the share of the graphs that is held out for validation; a single graph is used for both.
+        logs: columns of positive numbers whose logarithm is added as a feature.
     """
 
     path: str
@@ -267,10 +267,10 @@ class ClassificationSettings:
     """One fold of one of the six sets.
 
     Args:
-        name: of the set.
-        fold: which of the ten is tested.
-        folds_seed: of the folds.
-        data_root: a folder with the raw files; None: they are downloaded.
+        name: a data set, such as MUTAG.
+        fold: which of the ten folds is held out, 0 to 9.
+        folds_seed: seed of the division into folds.
+        data_root: a folder with the raw files; without it they are downloaded.
     """
 
     name: str

@@ -11,7 +11,7 @@ from problems import random_batch, random_map
 
 
 def test_the_example_in_the_docstring() -> None:
-    module = importlib.import_module("convergent.solve")
+    module = importlib.import_module("convergent.fixed_point")
     result = doctest.testmod(module)
     assert (result.attempted > 3, result.failed) == (True, 0)
 

@@ -1,4 +1,4 @@
-"""solve: the verb."""
+"""The fixed point of a map: ``solve``."""
 
 from __future__ import annotations
 
