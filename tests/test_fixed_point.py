@@ -22,7 +22,7 @@ def test_the_example_in_the_docstring() -> None:
         ({"solver": 1e-6}, r"solver: expected a solver such as Auto\(tol=1e-6\), but got 1e-06"),
         ({"solver": Auto}, "solver: expected a solver such as Auto"),
         ({"x0": torch.zeros(3, 2)}, r"x0: expected shape \[8, 2\], but got \[3, 2\]"),
-        ({"x0": torch.zeros(8, 2)}, "x0: expected torch.float64 on cpu, but got torch.float32"),
+        ({"x0": torch.zeros(8, 2)}, "x0: expected torch.float64, as the map has, but got torch.float32"),
         ({"fixed": torch.zeros(3)}, "fixed: expected a map such as LinearMap, but got Tensor"),
     ],
 )

@@ -145,9 +145,43 @@ TWO = torch.tensor([[0, 1], [1, 0]])
         ({"edge_index": TWO, "num_nodes": 2, "batch": torch.tensor([0])}, r"batch: expected integers of shape \[2\]"),
         ({"edge_index": TWO, "num_nodes": 2, "batch": torch.tensor([1, 0])}, "batch: expected graph numbers that never"),
         ({"edge_index": TWO, "num_nodes": 2, "batch": torch.tensor([0, 1])}, "edge_index: expected edges that stay within"),
-        ({"edge_index": [[0], [1]], "num_nodes": 2}, "edge_index: expected a tensor or PyG data, but got list"),
+        ({"edge_index": TWO, "num_nodes": 2, "batch": torch.tensor([-1, 0])}, "batch: expected graph numbers that never decrease"),
+        (
+            {"edge_index": TWO, "num_nodes": 2, "batch": torch.tensor([False, True])},
+            "batch: expected integers.*torch.bool",
+        ),
+        (
+            {"edge_index": TWO, "num_nodes": 2, "batch": torch.tensor([0j, 1])},
+            "batch: expected integers.*torch.complex64",
+        ),
+        ({"edge_index": TWO, "num_nodes": 2, "batch": torch.tensor([0, 2**40])}, r"batch: expected graph numbers below 2\*\*31"),
+        ({"edge_index": TWO, "num_nodes": 2, "batch": TWO[0].to("meta")}, "batch: expected integers"),
+        ({"edge_index": TWO, "num_nodes": 2, "batch": [0, 0]}, r"batch: expected integers of shape \[2\], but got \[0, 0\]"),
+        ({"edge_index": TWO.bool(), "num_nodes": 2}, r"edge_index: expected integers of shape \[2, E\], but got torch.bool"),
+        ({"edge_index": TWO + 0j, "num_nodes": 2}, r"edge_index: expected integers of shape \[2, E\], but got torch.complex64"),
+        ({"edge_index": TWO.to("meta"), "num_nodes": 2}, r"edge_index: expected integers of shape \[2, E\]"),
+        ({"edge_index": TWO.to_sparse(), "num_nodes": 2}, r"edge_index: expected integers of shape \[2, E\]"),
+        ({"edge_index": TWO, "num_nodes": 2.0}, "num_nodes: expected a number of nodes, 0 or more, but got 2.0"),
+        ({"edge_index": TWO.int() + 2**30, "num_nodes": 2}, "edge_index: expected indices from 0 to 2 - 1"),
+        ({"edge_index": Data(num_nodes=2)}, "edge_index: expected a tensor or PyG data with edges, but got Data"),
+        ({"edge_index": [[0], [1]], "num_nodes": 2}, "edge_index: expected a tensor or PyG data with edges, but got list"),
     ],
 )
 def test_bad_input_is_named(arguments: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         Graph(**arguments)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_any_integers_are_indices(dtype: torch.dtype) -> None:
+    graph = Graph(TWO.to(dtype), 2, batch=torch.zeros(2, dtype=dtype))
+    assert (graph.row.tolist(), graph.column.tolist(), graph.row.dtype) == ([0, 1], [1, 0], torch.int32)
+    strided = torch.stack([TWO, TWO], 2)[:, :, 0].to(dtype)
+    assert Graph(strided, 2).column.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("pointer", [[0, 1], [0, 3], [1, 2], [0, 2, 1, 2], [], [-1, 2], [0.0, 2.0]], ids=str)
+def test_the_pointer_of_a_batch_has_to_fit_its_nodes(pointer: list[int]) -> None:
+    data = Data(edge_index=TWO, num_nodes=2, ptr=torch.tensor(pointer))
+    with pytest.raises(InputError, match="ptr: expected"):
+        Graph(data)

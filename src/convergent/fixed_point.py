@@ -44,8 +44,7 @@ def solve(
     if not isinstance(fixed, FixedPointMap):
         raise InputError(f"fixed: expected a map such as LinearMap, but got {type(fixed).__name__}")
     if x0 is not None:
-        shape = [fixed.graph.num_nodes, fixed.heads]
-        expect(isinstance(x0, Tensor) and list(x0.shape) == shape, "x0", f"shape {shape}", list(x0.shape))
-        expect(x0.dtype == fixed.dtype and x0.device == fixed.device, "x0", f"{fixed.dtype} on {fixed.device}", x0.dtype)
+        fixed.expect_nodes("x0", x0)
+        expect(x0.dtype == fixed.dtype, "x0", f"{fixed.dtype}, as the map has", x0.dtype)
         x0 = x0.detach()
     return (gradient or Implicit()).attach(fixed, solver, x0)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from convergent.errors import expect
+from convergent.errors import InputError, expect
 from convergent.kernels import Rows, backend
+from convergent.kernels.arguments import described, expect_flags
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -61,8 +62,9 @@ class Graph:
     ):
         pointer = None
         if not isinstance(edge_index, Tensor):
-            expect(hasattr(edge_index, "edge_index"), "edge_index", "a tensor or PyG data", type(edge_index).__name__)
             data: Any = edge_index
+            found = getattr(data, "edge_index", None)
+            expect(isinstance(found, Tensor), "edge_index", "a tensor or PyG data with edges", type(data).__name__)
             edge_index, num_nodes = data.edge_index, num_nodes if num_nodes is not None else data.num_nodes
             batch, pointer = data.get("batch", batch), data.get("ptr", None)
         expect(flow in FLOWS, "flow", f"one of {FLOWS}", repr(flow))
@@ -132,6 +134,8 @@ class Graph:
 
     def spread(self, values: Tensor) -> Tensor:
         """Per graph [G, ...] -> per node [N, ...] (or [1, ...], which broadcasts, for a single graph)."""
+        if values.shape[0] != self.num_graphs:
+            raise InputError(f"values: expected {self.num_graphs} rows, one per graph, but got {values.shape[0]}")
         return values if self.num_graphs == 1 else values[self.batch]
 
     def transpose(self) -> Graph:
@@ -156,6 +160,7 @@ class Graph:
 
     def subset(self, keep: Tensor) -> Subset:
         """The graphs where ``keep`` [G] is true, as a batch."""
+        expect_flags("keep", keep, self.num_graphs, self.device)
         kept = keep[self.batch]
         nodes = kept.nonzero().squeeze(1)
         edges = kept[self.row].nonzero().squeeze(1)
@@ -226,12 +231,14 @@ def _numbers(cache: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in cache.items() if value is None or isinstance(value, int)}
 
 
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
 def _checked_edges(edge_index: Tensor, num_nodes: int | None) -> Tensor:
-    came = f"{edge_index.dtype} of shape {list(edge_index.shape)}"
-    integer = not edge_index.is_floating_point() and edge_index.dtype != torch.bool and not edge_index.is_complex()
-    expect(integer and edge_index.dim() == 2 and len(edge_index) == 2, "edge_index", "integers of shape [2, E]", came)
+    fits = edge_index.dim() == 2 and len(edge_index) == 2 and edge_index.dtype in INTEGERS
+    expect(fits and _has_numbers(edge_index), "edge_index", "integers of shape [2, E]", described(edge_index))
     number = isinstance(num_nodes, int) and not isinstance(num_nodes, bool)
-    expect(number and num_nodes >= 0, "num_nodes", "a number of nodes, 0 or more", repr(num_nodes))  # type: ignore[operator]
+    expect(number and num_nodes >= 0, "num_nodes", "a number of nodes, 0 or more", described(num_nodes))  # type: ignore[operator]
     if edge_index.numel():
         low, high = (int(end) for end in edge_index.aminmax())
         came = f"indices from {low} to {high}"
@@ -239,21 +246,38 @@ def _checked_edges(edge_index: Tensor, num_nodes: int | None) -> Tensor:
     return edge_index
 
 
+def _has_numbers(tensor: Tensor) -> bool:
+    """Whether it is dense, and not only a description of a tensor."""
+    return tensor.layout is torch.strided and not tensor.is_meta
+
+
 def _segments(batch: Tensor | None, pointer: Tensor | None, num_nodes: int, row: Tensor) -> Tensor:
     """Boundaries of the graphs of a batch, [G + 1]."""
     if pointer is not None:
-        return pointer.to(row.dtype)
+        return _checked_pointer(pointer, num_nodes, row)
     if batch is None:
         return torch.tensor([0, num_nodes], dtype=row.dtype, device=row.device)
-    integer = isinstance(batch, Tensor) and not batch.is_floating_point()
-    expect(integer and batch.shape == (num_nodes,), "batch", f"integers of shape [{num_nodes}]", _describe(batch))
+    fits = isinstance(batch, Tensor) and batch.shape == (num_nodes,) and batch.dtype in INTEGERS and _has_numbers(batch)
+    expect(fits, "batch", f"integers of shape [{num_nodes}]", described(batch))
     expect(batch.device == row.device, "batch", f"a tensor on {row.device}", batch.device)
     if num_nodes == 0:
         return torch.zeros(1, dtype=row.dtype, device=row.device)
     rising = batch[1:] >= batch[:-1]
     expect(bool(rising.all()) and int(batch[0]) >= 0, "batch", "graph numbers that never decrease", _first_false(rising))
+    expect(int(batch[-1]) < 2**31, "batch", "graph numbers below 2**31", int(batch[-1]))
     counts = torch.bincount(batch)
     return torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(row.dtype)
+
+
+def _checked_pointer(pointer: Tensor, num_nodes: int, row: Tensor) -> Tensor:
+    """The ``ptr`` of PyG's batches: where every graph begins, and the number of nodes."""
+    fits = isinstance(pointer, Tensor) and pointer.dim() == 1 and pointer.dtype in INTEGERS and _has_numbers(pointer)
+    expect(fits and len(pointer) > 0, "ptr", "integers of shape [graphs + 1]", described(pointer))
+    expect(pointer.device == row.device, "ptr", f"a tensor on {row.device}", pointer.device)
+    ends = f"{int(pointer[0])} .. {int(pointer[-1])}"
+    fits = bool((pointer[1:] >= pointer[:-1]).all()) and int(pointer[0]) == 0 and int(pointer[-1]) == num_nodes
+    expect(fits, "ptr", f"numbers that never decrease, from 0 to the number of nodes, {num_nodes}", ends)
+    return pointer.to(row.dtype)
 
 
 def _index(row: Tensor, column: Tensor, num_nodes: int) -> Rows:
@@ -280,10 +304,6 @@ def _index_op(row: Tensor, column: Tensor, num_nodes: int) -> tuple[Tensor, Tens
 @_index_op.register_fake
 def _(row: Tensor, column: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
     return row.new_empty(num_nodes + 1), torch.empty_like(column), torch.empty_like(row)
-
-
-def _describe(value: object) -> str:
-    return f"{value.dtype} of shape {list(value.shape)}" if isinstance(value, Tensor) else repr(value)
 
 
 def _first_false(flags: Tensor) -> str:

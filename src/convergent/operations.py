@@ -7,6 +7,8 @@
     edge_sum(graph, v, u, x)   z_e = v_e + u_i + x_j
 
 The first two are each other's derivative, <u, propagate(w, x)> = <edge_product(u, x), w>, and so are the next two.
+
+Shapes, dtypes and devices are tested in every call. Where dtypes differ the result has the wider one, as in torch.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from torch.autograd import forward_ad
 
 from convergent.graph import Graph, traced
 from convergent.kernels import backend, reference
+from convergent.kernels.arguments import expect_matrix
 
 Gradients = tuple[Tensor | None, Tensor | None]
 Unary = Callable[[Graph, Tensor], Tensor]
@@ -29,20 +32,20 @@ Operation = Callable[[Graph, Tensor, Tensor], Tensor]
 
 def propagate(graph: Graph, weight: Tensor, x: Tensor) -> Tensor:
     """y = W x for all heads: weight [E, H], x [N, H] -> [N, H]."""
-    if traced(x):
-        return torch.ops.convergent.propagate(graph.tensors(), graph.flow, weight, x)
-    return _apply_propagate(graph, weight, x)
+    _check_product(graph, weight, x)
+    return _propagate(graph, weight, x)
 
 
 def edge_product(graph: Graph, u: Tensor, x: Tensor) -> Tensor:
     """u at the row of every edge times x at its column: u, x [N, H] -> [E, H]."""
-    if traced(x):
-        return torch.ops.convergent.edge_product(graph.tensors(), graph.flow, u, x)
-    return _apply_edge_product(graph, u, x)
+    _check_ends(graph, u, x)
+    return _edge_product(graph, u, x)
 
 
 def edge_sum(graph: Graph, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
     """A value per edge [E, D] plus u at its row plus x at its column, [N, D] each -> [E, D]."""
+    _check_ends(graph, u, x)
+    expect_matrix("values", values, graph.num_edges, x.shape[1], x.device)
     if traced(x):
         return reference.edge_sum(graph.row, graph.column, values, u, x)
     return _apply_edge_sum(graph, values, u, x)
@@ -50,13 +53,50 @@ def edge_sum(graph: Graph, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
 
 def sum_edges(graph: Graph, values: Tensor) -> Tensor:
     """The sum of a value per edge [E, D] over the edges of every node, [N, D]."""
-    if traced(values):
-        return propagate(graph, values, values.new_ones(graph.num_nodes, values.shape[1]))
-    return _apply_sum_edges(graph, values)
+    expect_matrix("values", values, graph.num_edges, "columns", graph.row.device)
+    return _sum_edges(graph, values)
 
 
 def at_rows(graph: Graph, u: Tensor) -> Tensor:
     """u [N, D] at the row of every edge, [E, D]. Torch would add up its gradient in any order."""
+    expect_matrix("u", u, graph.num_nodes, "columns", graph.row.device)
+    return _at_rows(graph, u)
+
+
+def _check_product(graph: Graph, weight: Tensor, x: Tensor) -> None:
+    expect_matrix("weight", weight, graph.num_edges, "heads", graph.row.device)
+    expect_matrix("x", x, graph.num_nodes, weight.shape[1], weight.device)
+
+
+def _check_ends(graph: Graph, u: Tensor, x: Tensor) -> None:
+    expect_matrix("x", x, graph.num_nodes, "columns", graph.row.device)
+    expect_matrix("u", u, graph.num_nodes, x.shape[1], x.device)
+
+
+# The same without the tests, for derivatives, whose tensors have the shapes of those that were tested.
+
+
+def _propagate(graph: Graph, weight: Tensor, x: Tensor) -> Tensor:
+    if x.dtype != weight.dtype:  # kernels sum in the dtype of x
+        x = x.to(torch.promote_types(x.dtype, weight.dtype))
+    if traced(x):
+        return torch.ops.convergent.propagate(graph.tensors(), graph.flow, weight, x)
+    return _apply_propagate(graph, weight, x)
+
+
+def _edge_product(graph: Graph, u: Tensor, x: Tensor) -> Tensor:
+    if traced(x):
+        return torch.ops.convergent.edge_product(graph.tensors(), graph.flow, u, x)
+    return _apply_edge_product(graph, u, x)
+
+
+def _sum_edges(graph: Graph, values: Tensor) -> Tensor:
+    if traced(values):
+        return _propagate(graph, values, values.new_ones(graph.num_nodes, values.shape[1]))
+    return _apply_sum_edges(graph, values)
+
+
+def _at_rows(graph: Graph, u: Tensor) -> Tensor:
     if traced(u):
         return u.index_select(0, graph.row)
     return _apply_at_rows(graph, u)
@@ -86,13 +126,13 @@ def applying(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 
 def _propagate_gradients(graph: Graph, needs: tuple[bool, ...], weight: Tensor, x: Tensor, grad: Tensor) -> Gradients:
-    to_weight = edge_product(graph, grad, x) if needs[0] else None
-    return to_weight, propagate(graph.transpose(), weight, grad) if needs[1] else None
+    to_weight = _edge_product(graph, grad, x) if needs[0] else None
+    return to_weight, _propagate(graph.transpose(), weight, grad) if needs[1] else None
 
 
 def _edge_product_gradients(graph: Graph, needs: tuple[bool, ...], u: Tensor, x: Tensor, grad: Tensor) -> Gradients:
-    to_u = propagate(graph, grad, x) if needs[0] else None
-    return to_u, propagate(graph.transpose(), grad, u) if needs[1] else None
+    to_u = _propagate(graph, grad, x) if needs[0] else None
+    return to_u, _propagate(graph.transpose(), grad, u) if needs[1] else None
 
 
 class _Propagate(torch.autograd.Function):
@@ -111,7 +151,7 @@ class _Propagate(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, _: None, weight_tangent: Tensor | None, x_tangent: Tensor | None) -> Tensor:
-        return _product_rule(propagate, ctx, weight_tangent, x_tangent)
+        return _product_rule(_propagate, ctx, weight_tangent, x_tangent)
 
 
 class _EdgeProduct(torch.autograd.Function):
@@ -130,7 +170,7 @@ class _EdgeProduct(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, _: None, u_tangent: Tensor | None, x_tangent: Tensor | None) -> Tensor:
-        return _product_rule(edge_product, ctx, u_tangent, x_tangent)
+        return _product_rule(_edge_product, ctx, u_tangent, x_tangent)
 
 
 def _linear(operate: Unary, itself: Unary, adjoint: Unary) -> type[torch.autograd.Function]:
@@ -169,19 +209,19 @@ class _EdgeSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         graph, (_, _, to_u, to_x) = ctx.graph, ctx.needs_input_grad
-        found = (grad, sum_edges(graph, grad) if to_u else None, sum_edges(graph.transpose(), grad) if to_x else None)
+        found = (grad, _sum_edges(graph, grad) if to_u else None, _sum_edges(graph.transpose(), grad) if to_x else None)
         return None, *(None if part is None else part.to(dtype) for part, dtype in zip(found, ctx.dtypes, strict=True))
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> Tensor:
         values, u, x = tangents
-        at_ends = (None if part is None else at_rows(g, part) for part, g in ((u, ctx.graph), (x, ctx.graph.transpose())))
+        at_ends = (None if part is None else _at_rows(g, part) for part, g in ((u, ctx.graph), (x, ctx.graph.transpose())))
         return reduce(torch.add, (part for part in (values, *at_ends) if part is not None))
 
 
 _apply_propagate, _apply_edge_product, _apply_edge_sum = applying(_Propagate), applying(_EdgeProduct), applying(_EdgeSum)
-_apply_sum_edges = applying(_linear(lambda graph, values: backend(values).sum_edges(graph.rows, values), sum_edges, at_rows))
-_apply_at_rows = applying(_linear(lambda graph, u: u.index_select(0, graph.row), at_rows, sum_edges))
+_apply_sum_edges = applying(_linear(lambda graph, values: backend(values).sum_edges(graph.rows, values), _sum_edges, _at_rows))
+_apply_at_rows = applying(_linear(lambda graph, u: u.index_select(0, graph.row), _at_rows, _sum_edges))
 
 
 def _remember(ctx: Any, graph: Graph, first: Tensor, second: Tensor) -> None:
@@ -202,23 +242,26 @@ def _product_rule(operation: Operation, ctx: Any, first: Tensor | None, second: 
 
 @torch.library.custom_op("convergent::propagate", mutates_args=())
 def _propagate_op(graph: list[Tensor], flow: str, weight: Tensor, x: Tensor) -> Tensor:
-    return backend(x).propagate(Graph.from_tensors(graph, flow).rows, weight, x)
+    structure = Graph.from_tensors(graph, flow)
+    _check_product(structure, weight, x)
+    return backend(x).propagate(structure.rows, weight, x)
 
 
 @torch.library.custom_op("convergent::edge_product", mutates_args=())
 def _edge_product_op(graph: list[Tensor], flow: str, u: Tensor, x: Tensor) -> Tensor:
     structure = Graph.from_tensors(graph, flow)
+    _check_ends(structure, u, x)
     return backend(x).edge_product(structure.row, structure.column, u, x)
 
 
 @_propagate_op.register_fake
 def _(graph: list[Tensor], flow: str, weight: Tensor, x: Tensor) -> Tensor:
-    return torch.empty_like(x)
+    return x.new_empty(graph[3].shape[0] - 1, x.shape[1])
 
 
 @_edge_product_op.register_fake
 def _(graph: list[Tensor], flow: str, u: Tensor, x: Tensor) -> Tensor:
-    return x.new_empty(graph[1].shape[0], x.shape[1])
+    return x.new_empty(graph[1].shape[0], x.shape[1], dtype=torch.promote_types(u.dtype, x.dtype))
 
 
 def _remember_op(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

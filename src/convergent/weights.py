@@ -10,6 +10,7 @@ from torch import Tensor
 
 from convergent.errors import expect
 from convergent.graph import Graph
+from convergent.kernels.arguments import FLOATS, expect_matrix
 from convergent.operations import at_rows, sum_edges
 
 SQUASHES = {"sigmoid": torch.sigmoid, "clip": lambda logits: logits.clamp(0, 1)}
@@ -18,12 +19,12 @@ SQUASHES = {"sigmoid": torch.sigmoid, "clip": lambda logits: logits.clamp(0, 1)}
 def degree(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5, squash: str = "sigmoid") -> Tensor:
     r"""The paper's weights, :math:`\gamma\, \sigma(e_{ij}) / d(i)` (eq. 8), with sigma a sigmoid or a clip to [0, 1]."""
     expect(squash in SQUASHES, "squash", f"one of {tuple(SQUASHES)}", repr(squash))
-    return SQUASHES[squash](logits) * _share(graph, logits, gamma)
+    return _share(graph, logits, gamma) * SQUASHES[squash](logits)
 
 
 def signed(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5) -> Tensor:
     r""":math:`\gamma \tanh(e_{ij}) / d(i)`: weights of either sign."""
-    return torch.tanh(logits) * _share(graph, logits, gamma)
+    return _share(graph, logits, gamma) * torch.tanh(logits)
 
 
 def softmax(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5) -> Tensor:
@@ -55,11 +56,15 @@ def _per_edge(graph: Graph, gamma: float | Tensor, logits: Tensor) -> Tensor | f
     heads = logits.shape[1]
     shapes = ((), (heads,), (graph.num_nodes, heads))
     expect(tuple(gamma.shape) in shapes, "gamma", f"shape [], [{heads}] or [{graph.num_nodes}, {heads}]", list(gamma.shape))
+    expect(gamma.dtype in FLOATS and gamma.layout is torch.strided, "gamma", "a dense floating point tensor", gamma.dtype)
+    expect(
+        gamma.dim() == 0 or gamma.device == logits.device,
+        "gamma",
+        f"a tensor on {logits.device}",
+        gamma.device,
+    )
     return gamma if gamma.dim() < 2 else at_rows(graph, gamma)
 
 
 def _check(graph: Graph, logits: Tensor) -> None:
-    fits = isinstance(logits, Tensor) and logits.dim() == 2 and logits.shape[0] == graph.num_edges
-    came = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    expect(fits, "logits", f"shape [{graph.num_edges}, heads]", came)
-    expect(logits.is_floating_point(), "logits", "a floating point dtype", logits.dtype)
+    expect_matrix("logits", logits, graph.num_edges, "heads", graph.device)

@@ -19,13 +19,13 @@ NAN = torch.full((2, 3), torch.nan)
         (WEIGHT[:1], BIAS, r"weight: expected shape \[2, heads\], but got \[1, 3\]"),
         (WEIGHT[:, 0], BIAS, r"weight: expected shape \[2, heads\], but got \[2\]"),
         (WEIGHT, BIAS[:, :2], r"bias: expected shape \[2, 3\], but got \[2, 2\]"),
-        (WEIGHT, BIAS.double(), "bias: expected torch.float32, but got torch.float64"),
+        (WEIGHT, BIAS.double(), "bias: expected torch.float32, as the weight has, but got torch.float64"),
         (WEIGHT.long(), BIAS, "weight: expected a floating point dtype, but got torch.int64"),
         (None, BIAS, r"weight: expected a tensor of shape \[2, heads\], but got NoneType"),
         (NAN, BIAS, "weight: expected finite numbers, but got NaN in graph 0, head 0"),
         (WEIGHT, NAN, r"bias: expected finite numbers, but got nan at \[0, 0\]"),
         (WEIGHT, BIAS + torch.inf, r"bias: expected finite numbers, but got inf at \[0, 0\]"),
-        (WEIGHT.to("meta"), BIAS, "weight: expected a tensor on cpu, where the graph is, but got meta"),
+        (WEIGHT.to("meta"), BIAS, "weight: expected a tensor on cpu, but got one on meta"),
     ],
 )
 def test_bad_input_is_named(kind, weight, bias, message: str) -> None:

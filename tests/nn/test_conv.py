@@ -93,7 +93,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(InputError, match="gamma: expected a number above 0 and below 1"):
         ConvergentConv(3, heads=2, gamma=1.0)
     conv = ConvergentConv(3, heads=2, edge_dim=2)
-    with pytest.raises(InputError, match=r"edge_attr: expected shape \[5, 2\]"):
+    with pytest.raises(InputError, match=r"edge_attr: expected a tensor of shape \[5, 2\], but got NoneType"):
         conv(torch.randn(4, 3), EDGES)
     with pytest.raises(InputError, match="edge_attr: expected None"):
         ConvergentConv(3, heads=2)(torch.randn(4, 3), EDGES, torch.randn(5, 2))

@@ -104,11 +104,11 @@ def test_reset_parameters() -> None:
 def test_bad_input_is_named() -> None:
     model = ConvergentGraphSolver(3, 2, heads=4)
     x, edges, attributes, batch = inputs()
-    with pytest.raises(InputError, match=r"x: expected shape \[nodes, 3\], but got \[6, 2\]"):
+    with pytest.raises(InputError, match=r"x: expected shape \[6, 3\], but got \[6, 2\]"):
         model(x[:, :2], edges, attributes, batch)
     with pytest.raises(InputError, match=r"edge_attr: expected shape \[7, 2\], but got \[7, 1\]"):
         model(x, edges, attributes[:, :1], batch)
-    with pytest.raises(InputError, match="x: expected 5 rows"):
+    with pytest.raises(InputError, match=r"x: expected shape \[5, 3\], but got \[6, 3\]"):
         model(x, Graph(edges[:, :5], 5), attributes[:5])
     with pytest.raises(InputError, match="readout: expected None or one of"):
         ConvergentGraphSolver(3, 2, readout="median")

@@ -50,6 +50,7 @@ class ActivatedMap(WeightedMap):
         return LinearMap.restore(self.graph, [weight, bias], self.contraction, self.norm)
 
     def pullback(self, x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
+        self.expect_nodes("cotangent", cotangent)
         linear = self._as_linear(self.weight, self.bias)
         return linear.pullback(x, self._slope(x) * cotangent)
 

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from convergent.errors import ContractionError, InputError, expect
+from convergent.errors import ContractionError, InputError
 from convergent.graph import Graph, Subset, traced
 from convergent.kernels import backend
+from convergent.kernels.arguments import expect_matrix
 
 if TYPE_CHECKING:
     from convergent.maps.linear import LinearMap
 
-HALF, PRECISE = (torch.float16, torch.bfloat16), (torch.float32, torch.float64)
+PRECISE = (torch.float32, torch.float64)
 
 
 class FixedPointMap(ABC):
@@ -103,7 +104,7 @@ class FixedPointMap(ABC):
 
     @classmethod
     def restore(cls, graph: Graph, parameters: list[Tensor], contraction: Tensor, norm: str, settings: str = "") -> Self:
-        """A map from its parts, unchecked."""
+        """A map from its parts. Shapes are tested; that the contraction is one of these parameters is for the caller to know."""
         fixed = cls.__new__(cls)
         fixed.graph, fixed.contraction, fixed.norm = graph, contraction, norm
         fixed._restore(parameters, settings)
@@ -125,7 +126,7 @@ class FixedPointMap(ABC):
         return self.parameters()[0].shape[-1]
 
     def with_parameters(self, *parameters: Tensor) -> Self:
-        """The same kind of map with other tensors, unchecked: the contraction is kept."""
+        """The same kind of map with other tensors of these shapes. The contraction is kept: it has to hold for them as well."""
         return type(self).restore(self.graph, list(parameters), self.contraction, self.norm, self.settings())
 
     def widened(self) -> Self:
@@ -135,8 +136,17 @@ class FixedPointMap(ABC):
     def detached(self) -> Self:
         return self.with_parameters(*(parameter.detach() for parameter in self.parameters()))
 
+    def expect_nodes(self, name: str, value: Tensor) -> None:
+        """Raise unless ``value`` has a number for every node and head, [N, H]."""
+        expect_matrix(name, value, self.graph.num_nodes, self.heads, self.graph.row.device)
+
+    def expect_graphs(self, name: str, value: Tensor) -> None:
+        """Raise unless ``value`` has a number for every graph and head, [G, H]."""
+        expect_matrix(name, value, self.graph.num_graphs, self.heads, self.graph.row.device)
+
     def size(self, values: Tensor) -> Tensor:
         """The norm of node values [N, H] for every graph and head: [G, H] in float64."""
+        expect_matrix("values", values, self.graph.num_nodes, "heads", self.graph.row.device)
         return backend(values).segment_reduce(values, self.graph.segments, self.norm)
 
     def __repr__(self) -> str:
@@ -146,25 +156,18 @@ class FixedPointMap(ABC):
 
 
 def checked(
-    name: str, value: Tensor, rows: int, heads: int | None, like: Tensor | None, device: torch.device, stored: bool = False
+    name: str, value: Tensor, rows: int, heads: int | str, like: Tensor | None, device: torch.device, stored: bool = False
 ) -> Tensor:
     """A parameter [rows, heads] of a map in float32 or float64; half precision is solved in float32.
 
     Where it is only ``stored``, and kernels read it as it is, bfloat16 is kept: a GPU then moves half as much.
     """
-    if not isinstance(value, Tensor):
-        raise InputError(f"{name}: expected a tensor of shape [{rows}, heads], but got {type(value).__name__}")
-    fits = value.dim() == 2 and value.shape[0] == rows and heads in (None, value.shape[1])
-    same = like is None or value.dtype == like.dtype
-    if fits and same and value.dtype in PRECISE and value.device == device:
-        return value  # what follows spells out what is wrong
-    shape = f"[{rows}, {'heads' if heads is None else heads}]"
-    expect(fits, name, f"shape {shape}", list(value.shape))
-    expect(value.is_floating_point(), name, "a floating point dtype", value.dtype)
-    expect(value.device == device, name, f"a tensor on {device}, where the graph is", value.device)
-    kept = stored and value.dtype == torch.bfloat16 and backend(value.new_empty(0, dtype=torch.float32)).STORES_BFLOAT16
-    value = value.float() if value.dtype in HALF and not kept else value
-    expect(like is None or value.dtype == like.dtype, name, f"{None if like is None else like.dtype}", value.dtype)
+    expect_matrix(name, value, rows, heads, device)
+    if value.dtype not in PRECISE:
+        kept = stored and value.dtype == torch.bfloat16 and backend(value.new_empty(0, dtype=torch.float32)).STORES_BFLOAT16
+        value = value if kept else value.float()
+    if like is not None and value.dtype != like.dtype:
+        raise InputError(f"{name}: expected {like.dtype}, as the weight has, but got {value.dtype}")
     return value
 
 

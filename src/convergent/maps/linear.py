@@ -5,8 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from convergent.errors import expect
 from convergent.graph import Graph
 from convergent.kernels import Accuracy, Settled, backend
+from convergent.kernels.arguments import expect_flags
+from convergent.maps.base import checked
 from convergent.maps.weighted import WeightedMap
 from convergent.operations import edge_product, propagate
 
@@ -29,17 +32,31 @@ class LinearMap(WeightedMap):
 
     def with_bias(self, bias: Tensor) -> LinearMap:
         """The same operator with another right-hand side."""
-        return self.with_parameters(self.weight, bias)
+        return self.with_parameters(self.weight, self._right_hand_side(bias))
+
+    def _right_hand_side(self, bias: Tensor) -> Tensor:
+        like = None if self.weight.dtype == torch.bfloat16 else self.weight
+        return checked("bias", bias, self.graph.num_nodes, self.heads, like, self.device)
 
     def transpose(self, bias: Tensor | None = None, at: Tensor | None = None) -> LinearMap:
         """x = W^T x + bias. It contracts by the same factor, in the other norm: columns have taken the place of rows."""
-        right = torch.zeros_like(self.bias) if bias is None else bias
+        right = torch.zeros_like(self.bias) if bias is None else self._right_hand_side(bias)
+        if at is not None:
+            self.expect_nodes("at", at)
         norm = "one" if self.norm == "max" else "max"
         return LinearMap.restore(self.graph.transpose(), [self.weight, right], self.contraction, norm)
 
     def settle(self, x0: Tensor | None, keep: Tensor | None, accuracy: Accuracy) -> Settled:
         """The certified fixed point of the graphs where ``keep`` [G] is true (None: of all), in one call of the kernels."""
         kernels, graph = backend(self.bias), self.graph
+        if x0 is not None:
+            self.expect_nodes("x0", x0)
+            expect(x0.dtype == self.dtype, "x0", f"{self.dtype}, as the map has", x0.dtype)
+        if keep is not None:
+            expect_flags("keep", keep, graph.num_graphs, self.device)
+        for name in ("contraction", "amplification", "tol"):
+            if isinstance(table := getattr(accuracy, name), Tensor):
+                self.expect_graphs(name, table)
         layout = graph.cached(f"layout of {kernels.__name__}", lambda: kernels.arrange(graph.rows, graph.segments))
         return kernels.settle(layout, graph.rows, graph.segments, self.weight, self.bias, x0, self.norm, keep, accuracy)
 
@@ -47,6 +64,7 @@ class LinearMap(WeightedMap):
         return propagate(self.graph, self.weight, x) + self.bias
 
     def linearize(self, x: Tensor) -> LinearMap:
+        self.expect_nodes("x", x)
         return self.with_bias(torch.zeros_like(self.bias))
 
     def dominating(self) -> LinearMap:
@@ -54,9 +72,13 @@ class LinearMap(WeightedMap):
         return base.with_parameters(self.weight.abs(), torch.ones_like(self.bias))
 
     def pullback(self, x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
+        self.expect_nodes("cotangent", cotangent)
         return edge_product(self.graph, cotangent, x), cotangent
 
     def pushforward(self, x: Tensor, tangents: tuple[Tensor | None, ...]) -> Tensor:
+        self.expect_nodes("x", x)
         weight, bias = tangents
+        if bias is not None:
+            self.expect_nodes("tangents", bias)
         moved = torch.zeros_like(x) if weight is None else propagate(self.graph, weight, x)
         return moved if bias is None else moved + bias

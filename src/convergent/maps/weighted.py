@@ -11,7 +11,8 @@ from convergent.errors import expect
 from convergent.graph import Graph, Subset
 from convergent.kernels import backend
 from convergent.kernels.activations import ACTIVATIONS
-from convergent.maps.base import FixedPointMap, check_contraction, checked, measure_contraction
+from convergent.kernels.arguments import expect_flags, expect_matrix
+from convergent.maps.base import PRECISE, FixedPointMap, check_contraction, checked, measure_contraction
 
 
 class WeightedMap(FixedPointMap):
@@ -24,8 +25,9 @@ class WeightedMap(FixedPointMap):
 
     def __init__(self, graph: Graph, weight: Tensor, bias: Tensor, activation: str):
         expect(activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", repr(activation))
+        expect(isinstance(graph, Graph), "graph", "a Graph", type(graph).__name__)
         self.graph, self.norm, self.activation = graph, "max", activation
-        self.weight = checked("weight", weight, graph.num_edges, None, None, graph.device, stored=True)
+        self.weight = checked("weight", weight, graph.num_edges, "heads", None, graph.device, stored=True)
         like = None if self.weight.dtype == torch.bfloat16 else self.weight
         self.bias = checked("bias", bias, graph.num_nodes, self.weight.shape[1], like, graph.device)
         self.contraction = measure_contraction(graph, self.weight, self.bias, ACTIVATIONS[activation].lipschitz)
@@ -43,10 +45,22 @@ class WeightedMap(FixedPointMap):
             check_contraction(self.contraction, self.bias.detach())
 
     def _restore(self, parameters: list[Tensor], settings: str) -> None:
-        self.weight, self.bias = parameters
+        self.weight, self.bias = weight, bias = parameters
+        graph, device = self.graph, self.graph.row.device
+        expect_matrix("bias", bias, graph.num_nodes, "heads", device)
+        expect_matrix("weight", weight, graph.num_edges, bias.shape[1], device)
+        if weight.dtype != bias.dtype or bias.dtype not in PRECISE:
+            expect(bias.dtype in PRECISE, "bias", "torch.float32 or torch.float64", bias.dtype)
+            expect(weight.dtype == torch.bfloat16, "bias", f"{weight.dtype}, as the weight has", bias.dtype)
+        self.expect_graphs("contraction", self.contraction)
         self.activation = settings or "identity"
 
+    @property
+    def heads(self) -> int:
+        return self.bias.shape[1]
+
     def restrict(self, subset: Subset, keep: Tensor) -> Self:
+        expect_flags("keep", keep, self.graph.num_graphs, self.device)
         parts = [self.weight[subset.edges], self.bias[subset.nodes]]
         return type(self).restore(subset.graph, parts, self.contraction[keep], self.norm, self.settings())
 
@@ -59,9 +73,13 @@ class WeightedMap(FixedPointMap):
         return self._magnitude
 
     def defect(self, x: Tensor) -> Tensor:
+        self.expect_nodes("x", x)
         return backend(x).defect(self.graph.rows, self.weight, self.bias, x, self.activation)
 
     def sweep(self, x: Tensor, goal: Tensor, limit: int) -> tuple[Tensor, Tensor]:
+        self.expect_nodes("x", x)
+        self.expect_graphs("goal", goal)
+        expect(x.dtype == self.dtype, "x", f"{self.dtype}, as the map has", x.dtype)
         structure = (self.graph.rows, self.graph.segments)
         operator = (self.weight, self.bias, x, self.activation, self.norm)
         return backend(x).picard(*structure, *operator, self.contraction, goal, limit)

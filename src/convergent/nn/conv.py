@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from convergent.errors import expect
 from convergent.fixed_point import solve
 from convergent.graph import Graph
+from convergent.kernels.arguments import described, expect_matrix
 from convergent.maps import ActivatedMap, LinearMap
+from convergent.nn.model import column, graph_of
 from convergent.nn.solver import NORMALIZATIONS, row_weights
 from convergent.operations import edge_sum
 from convergent.solvers import Auto, Solver
@@ -87,14 +89,17 @@ class ConvergentConv(nn.Module):
         batch: Tensor | None = None,
         return_solution: bool = False,
     ) -> Any:
-        graph = edge_index if isinstance(edge_index, Graph) else Graph(edge_index, len(x), batch=batch, flow=self.flow)
+        expect(isinstance(x, Tensor) and x.dim() == 2, "x", "a tensor of shape [nodes, in_channels]", described(x))
+        graph = graph_of(edge_index, len(x), batch, self.flow)
+        expect_matrix("x", x, graph.num_nodes, _inputs(self.lin_row, "in_channels"), graph.device)
         at_row, at_column = self.lin_row(x), self.lin_column(x)
         if self.lin_edge is not None:
-            expect(edge_attr is not None, "edge_attr", f"shape [{graph.num_edges}, {self.edge_dim}]", None)
-            assert edge_attr is not None
-            at_edge = self.lin_edge(edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr)
+            columns = _inputs(self.lin_edge, "edge_dim")
+            edges = column(edge_attr)
+            expect_matrix("edge_attr", edges, graph.num_edges, columns, graph.device)
+            at_edge = self.lin_edge(edges)
         else:
-            expect(edge_attr is None, "edge_attr", "None, as edge_dim is None", "a tensor")
+            expect(edge_attr is None, "edge_attr", "None, as edge_dim is None", described(edge_attr))
             at_edge = at_row.new_zeros(graph.num_edges, self.heads)
         logits = edge_sum(graph, at_edge, at_row, at_column)
         weight = row_weights(graph, logits, self.normalization, self._gamma())
@@ -112,6 +117,11 @@ class ConvergentConv(nn.Module):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, heads={self.heads})"
+
+
+def _inputs(layer: nn.Linear, word: str) -> int | str:
+    """The number of columns a layer reads; one that has not seen any takes any number."""
+    return layer.in_features or word
 
 
 def _linear(inputs: int, outputs: int, bias: bool = False) -> nn.Linear:

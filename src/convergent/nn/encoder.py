@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from convergent import weights
 from convergent.errors import expect
 from convergent.graph import Graph
+from convergent.kernels.arguments import expect_matrix
 from convergent.nn.mlp import MLP
 from convergent.operations import edge_sum, sum_edges
 
@@ -48,12 +49,14 @@ class GNLayer(nn.Module):
         super().__init__()
         expect(aggregation in AGGREGATIONS, "aggregation", f"one of {AGGREGATIONS}", repr(aggregation))
         ends, last = edges + 2 * nodes, activation if last is None else last
-        self.aggregation = aggregation
+        self.aggregation, self.nodes, self.edges = aggregation, nodes, edges
         self.edge = MLP([ends, *hidden, edge_outputs], activation, last)
         self.attention = MLP([ends, *hidden, 1], activation)
         self.node = MLP([edge_outputs + nodes, *hidden, node_outputs], activation, last)
 
     def forward(self, graph: Graph, nodes: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        expect_matrix("nodes", nodes, graph.num_nodes, self.nodes, graph.device)
+        expect_matrix("edges", edges, graph.num_edges, self.edges, graph.device)
         attention = weights.row_softmax(graph, self.at_edges(self.attention, graph, nodes, edges))
         edges = self.at_edges(self.edge, graph, nodes, edges)
         gathered = sum_edges(graph, attention * edges)

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 
 from torch import Tensor, nn
 
-from convergent.errors import expect
+from convergent.errors import InputError, expect
 from convergent.kernels.activations import ACTIVATIONS
 
 
@@ -36,6 +36,9 @@ class Divisible(Protocol):
 
 class Linear(nn.Linear):
     def part(self, x: Tensor, begin: int, bias: bool = False) -> Tensor:
+        if begin < 0 or begin + x.shape[-1] > self.in_features:
+            came = f"{x.shape[-1]} from {begin} on"
+            raise InputError(f"x: expected columns among the {self.in_features} inputs of the layer, but got {came}")
         return nn.functional.linear(x, self.weight[:, begin : begin + x.shape[1]], self.bias if bias else None)
 
 

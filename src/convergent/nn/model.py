@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from convergent.errors import InputError, expect
 from convergent.graph import Graph
+from convergent.kernels.arguments import described, expect_matrix
 from convergent.solvers import Solution, Solver, decoded
 
 READOUTS = ("sum", "mean", "max")
@@ -90,16 +91,13 @@ class GraphModel(nn.Module):
         """What is decoded, [N, width], and the solution it comes from."""
 
     def prepare(self, x: Tensor, edge_index: Tensor | Graph, edge_attr: Tensor | None, batch: Tensor | None) -> Inputs:
-        nodes = x.unsqueeze(1) if x.dim() == 1 else x
-        fits = nodes.dim() == 2 and nodes.shape[1] == self.node_features
-        expect(fits, "x", f"shape [nodes, {self.node_features}]", list(x.shape))
-        graph = edge_index if isinstance(edge_index, Graph) else Graph(edge_index, len(nodes), batch=batch, flow=self.flow)
-        expect(graph.num_nodes == len(nodes), "x", f"{graph.num_nodes} rows, one per node of the graph", len(nodes))
-        if edge_attr is None:
-            edge_attr = nodes.new_ones(graph.num_edges, self.edge_features)
-        edges = edge_attr.unsqueeze(1) if edge_attr.dim() == 1 else edge_attr
-        shape = [graph.num_edges, self.edge_features]
-        expect(list(edges.shape) == shape, "edge_attr", f"shape {shape}", list(edge_attr.shape))
+        nodes = column(x)
+        fits = isinstance(nodes, Tensor) and nodes.dim() == 2
+        expect(fits, "x", f"a tensor of shape [nodes, {self.node_features}]", described(x))
+        graph = graph_of(edge_index, len(nodes), batch, self.flow)
+        expect_matrix("x", nodes, graph.num_nodes, self.node_features, graph.device)
+        edges = nodes.new_ones(graph.num_edges, self.edge_features) if edge_attr is None else column(edge_attr)
+        expect_matrix("edge_attr", edges, graph.num_edges, self.edge_features, graph.device)
         return Inputs(graph, nodes, edges.to(nodes.dtype))
 
     def forgiving(self) -> GraphModel:
@@ -114,8 +112,23 @@ class GraphModel(nn.Module):
             part.reset_parameters()  # type: ignore[operator]
 
 
+def graph_of(edge_index: Tensor | Graph, nodes: int, batch: Tensor | None, flow: str) -> Graph:
+    """The graph of a call, which may bring one that is indexed already."""
+    if not isinstance(edge_index, Graph):
+        return Graph(edge_index, nodes, batch=batch, flow=flow)
+    expect(batch is None, "batch", "None where edge_index is a Graph, which knows its own", described(batch))
+    return edge_index
+
+
+def column(features: Any) -> Any:
+    """Features [rows, columns]; [rows] is a single column."""
+    return features.unsqueeze(1) if isinstance(features, Tensor) and features.dim() == 1 else features
+
+
 def pool(graph: Graph, values: Tensor, readout: str) -> Tensor:
     """Per node [N, H] -> per graph [G, H]; a graph without nodes gives zeros."""
+    expect(readout in READOUTS, "readout", f"one of {READOUTS}", repr(readout))
+    expect_matrix("values", values, graph.num_nodes, "columns", graph.device)
     batch = graph.batch
     out = values.new_zeros(graph.num_graphs, values.shape[1])
     if readout == "max":

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from convergent.errors import expect
 from convergent.graph import Graph
+from convergent.kernels.arguments import expect_matrix
 from convergent.nn.model import GraphModel, Inputs, pool
 from convergent.solvers import Solution
 
@@ -39,7 +40,7 @@ class Scaler(nn.Module):
 
     def fit(self, values: Tensor) -> Scaler:
         """Mean and standard deviation of these rows; a column that never changes keeps its scale."""
-        expect(values.dim() == 2 and values.shape[1] == self.columns, "values", f"{self.columns} columns", list(values.shape))
+        expect_matrix("values", values, "rows", self.columns, self.mean.device)
         if len(values) == 0:
             return self
         if self.logs:
@@ -59,10 +60,12 @@ class Scaler(nn.Module):
         return torch.cat([values, torch.maximum(sizes, self.least.to(values.dtype)).log()], 1)
 
     def forward(self, values: Tensor) -> Tensor:
+        expect_matrix("values", values, "rows", self.columns, self.mean.device)
         return (self._widened(values) - self.mean) / self.std
 
     def inverse(self, scaled: Tensor) -> Tensor:
         """The way back for answers, which have no logarithms."""
+        expect_matrix("scaled", scaled, "rows", self.width, self.mean.device)
         return scaled * self.std + self.mean
 
     def reset_parameters(self) -> None:
