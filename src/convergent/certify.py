@@ -1,7 +1,8 @@
 """How far an answer can be from the true fixed point.
 
 For any x, |x - x*| <= amplification * |T(x) - x|. The defect is evaluated in float64 and the rounding of that evaluation is added,
-so the bound holds for the numbers as they stand in memory, not only in exact arithmetic.
+so the bound holds for the numbers as they stand in memory, not only in exact arithmetic. What is certified is the answer as it is
+returned: an answer in float32 by its own defect, or by that of the x it was rounded from and the distance between the two.
 
 - plain: amplification = 1 / (1 - c), from the contraction c of that graph and head;
 - tight: T is dominated by a non-negative matrix M, |T(x) - T(y)| <= M |x - y| (M = |W| for a linear map of either sign). Any v > 0
@@ -23,9 +24,14 @@ from convergent.maps.base import max_degree
 CERTIFICATES = ("plain", "tight")
 
 
+def gap(fixed: FixedPointMap) -> float:
+    """How much rounding may change a bound relative to itself, in whatever order norms are summed."""
+    return torch.finfo(torch.float64).eps * (fixed.graph.num_nodes + 16)
+
+
 def plain_amplification(contraction: Tensor) -> Tensor:
-    """1 / (1 - c), [G, H]."""
-    return 1 / (1 - contraction)
+    """1 / (1 - c), [G, H]; infinite where nothing contracts."""
+    return torch.where(contraction < 1, 1 / (1 - contraction), torch.inf)
 
 
 def tight_amplification(dominating: LinearMap, v: Tensor) -> Tensor:

@@ -18,9 +18,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from convergent.kernels.reference import SAFETY, Accuracy, Rows, Settled
+from convergent.kernels.reference import ROOM, SAFETY, Accuracy, Rows, Settled, clear_of
 
-__all__ = ["SAFETY", "Accuracy", "Rows", "Settled", "backend", "using"]
+__all__ = ["ROOM", "SAFETY", "Accuracy", "Rows", "Settled", "backend", "clear_of", "using"]
 
 _forced: ContextVar[str | None] = ContextVar("convergent_backend", default=None)
 

@@ -317,6 +317,8 @@ def settle(
     graphs, heads = len(every), bias.shape[1]
     dtype = torch.float64 if accuracy.wide else bias.dtype
     table = np.zeros((3, graphs, heads))  # residual, bound, met
+    if keep is not None:
+        table[1] = np.inf
     value = (torch.empty if keep is None else torch.zeros)(bias.shape, dtype=dtype)
     steps = np.zeros(graphs, np.int64)
     chosen = every
@@ -326,11 +328,11 @@ def settle(
     if len(chosen) and heads:
         contraction = _as(accuracy.contraction, torch.float64)
         wider = accuracy.amplification
-        factor = 1 / (1 - contraction) if wider is None else _as(wider, torch.float64)
+        factor = (1 + accuracy.gap) / (1 - contraction) if wider is None else _as(wider, torch.float64)
         tol = _as(accuracy.tol, torch.float64) if isinstance(accuracy.tol, Tensor) else np.full((graphs, heads), accuracy.tol)
         operator = (_as(weight, bias.dtype), _array(bias), _array(bias if x0 is None else x0), x0 is not None)
         half = 0.0 if dtype == torch.float64 else EPSILON[dtype] / 2
-        numbers = (accuracy.rtol, accuracy.unit, half, EPSILON[bias.dtype], norm == "one", accuracy.limit)
+        numbers = (accuracy.rtol, accuracy.unit, half, EPSILON[bias.dtype], accuracy.gap, norm == "one", accuracy.limit)
         problem = (chosen, most_nodes, most_edges, *layout, *operator, contraction, factor, tol, *numbers)
         _run("settle", cpu_settle, _packing(heads, bias.dtype), weight.numel(), (*problem, value.numpy(), *table, steps))
     status = np.where(table[2] > 0, 0, UNMET).astype(np.int8)

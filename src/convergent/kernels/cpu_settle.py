@@ -43,7 +43,7 @@ from convergent.kernels.lanes import (
     where_at_most,
     width,
 )
-from convergent.kernels.reference import ROUNDS, SAFETY
+from convergent.kernels.reference import ROOM, ROUNDS, SAFETY
 
 DIVERGES = 4.0  # a lane whose steps grow by so much loses its shift: plain steps are certain to converge
 LENGTHS = 64  # rows of this length or more are sorted together
@@ -71,6 +71,7 @@ class Terms(NamedTuple):
     unit: float  # what rounding adds to a defect, for a bias and a product of size one
     half: float  # half a unit in the last place of the answer, 0 where the answer is in double precision
     epsilon: float  # of the steps
+    gap: float  # the relative rounding of a bound
     one: bool  # the 1-norm
     limit: int
 
@@ -88,7 +89,8 @@ RATE, FACTOR, TOL, COARSE = 0, 1, 2, 3  # contraction, amplification, tolerance,
 ACTIVE, MET = 4, 5  # 1 or 0
 BIAS, RESIDUAL, SIZE, ANSWER, BOUND, AIM = 6, 7, 8, 9, 10, 11  # norms of b, of the defect, of x, and of the answer's defect
 LENGTH, ALONG, REACHED, LAST, BEST, SHIFTING, SHIFT = 12, 13, 14, 15, 16, 17, 18  # of a burst
-FIELDS = 19
+WORTH = 19  # the norm of the answer
+FIELDS = 20
 
 
 @kernel
@@ -290,12 +292,25 @@ def correct(lanes, block, table):
 
 
 @kernel
-def round_off(lanes, block):
-    """x to the precision of the map, by way of y, which is free between two bursts."""
+def round_off(lanes, block, fresh, one):
+    """x to the precision of the map, by way of y, which is free between two bursts; returns how far that takes it.
+
+    A first correction (fresh) is in that precision already, up to the last shift: x becomes the answer itself.
+    """
     wide, w = in_double(lanes), width(lanes)
+    moved = splat(wide, 0.0)
     for place in range(0, block.nodes * w, w):
-        store(wide, block.packed, block.y + place, load(wide, block.x, place))
-        store(wide, block.rounded, place, load(wide, block.packed, block.y + place))
+        value = load(wide, block.x, place)
+        store(wide, block.packed, block.y + place, value)
+        rounded = load(wide, block.packed, block.y + place)
+        store(wide, block.rounded, place, rounded)
+        if fresh:
+            store(wide, block.x, place, rounded)
+        elif one:
+            moved = moved + magnitude(value - rounded)
+        else:
+            moved = larger(moved, magnitude(value - rounded))
+    return moved
 
 
 @kernel
@@ -335,38 +350,68 @@ def look_at_zero(lanes, block, one, table):
     put_in(lanes, table, RESIDUAL, size)
     put_in(lanes, table, ANSWER, size)
     put_in(lanes, table, SIZE, size / (splat(wide, 1.0) + get(lanes, table, RATE)))
+    put_in(lanes, table, WORTH, splat(wide, 0.0))
 
 
 @kernel
-def certify(lanes, terms, rounds, table):
+def at_most(a, b):
+    return where_at_most(a, b, a, b)
+
+
+@kernel
+def at_least(a, b):
+    return where_at_most(a, b, b, a)
+
+
+@kernel
+def certify(lanes, terms, rounded, again, table):
     """The bound of every active lane and the aim of its next burst; returns whether any lane needs one.
 
-    ``rounds`` is half a unit in the last place where x will still be rounded to become the answer.
+    What was looked at is ``rounded`` away from the answer; ``again``: the answer itself was looked at before, and the smaller
+    bound counts.
     """
     wide = in_double(lanes)
-    zero, one = splat(wide, 0.0), splat(wide, 1.0)
+    zero, one, infinite = splat(wide, 0.0), splat(wide, 1.0), splat(wide, np.inf)
     active, factor, residual = get(lanes, table, ACTIVE), get(lanes, table, FACTOR), get(lanes, table, RESIDUAL)
-    size, bias = get(lanes, table, SIZE), get(lanes, table, BIAS)
+    size, bias, tol = get(lanes, table, SIZE), get(lanes, table, BIAS), get(lanes, table, TOL)
     slack = splat(wide, terms.unit) * fma(get(lanes, table, RATE), size, bias)
-    floor = fma(slack, factor, splat(wide, rounds) * size)
-    bound = fma(residual, factor, floor)
-    allowed = fma(splat(wide, terms.rtol), size, get(lanes, table, TOL))
-    met = where_at_most(bound, allowed, active, zero)
-    # rounding alone is more than is allowed, and the bound is not much more than rounding; or the numbers have overflowed
-    hopeless = where_at_most(floor, allowed, zero, where_at_most(bound, splat(wide, 4.0) * floor, one, zero))
-    hopeless = where_at_most(bound, splat(wide, 1e300), hopeless, one)
-    left = where_at_most(met + hopeless, zero, active, zero)
-    target = splat(wide, SAFETY) * (allowed - fma(slack, factor, splat(wide, terms.half) * size)) / factor
-    goal = where_at_most(target, slack, slack, target)
+    floor = slack * factor
+    own = fma(residual, factor, floor)
+    bound = own + rounded
+    if again:
+        bound = at_most(bound, get(lanes, table, BOUND))
+    allowed = fma(splat(wide, terms.rtol), size, tol)
+    finite = where_at_most(bound, splat(wide, 1e300), active, zero)
+    met = where_at_most(bound, fma(splat(wide, terms.rtol), get(lanes, table, WORTH), tol), finite, zero)
+    # rounding alone is more than is allowed, and the bound is not much more than rounding; or x is as close as can be of use
+    enough = where_at_most(floor, allowed, splat(wide, -1.0), splat(wide, 4.0) * floor)
+    share = at_least(allowed * splat(wide, 1 / ROOM), splat(wide, 4.0) * floor)
+    enough = where_at_most(rounded, zero, enough, share)
+    left = where_at_most(own, enough, zero, finite - met)
+    room = allowed - floor
+    room = at_least(room - splat(wide, terms.half) * size, room * splat(wide, 1 / ROOM))
+    target = splat(wide, SAFETY) * room / factor
+    goal = at_least(target, slack)
     reach = splat(wide, 2 * terms.epsilon) * residual
     # a correction that one burst cannot hold is shared by two, which takes no more steps than one
-    halfway = root(goal * residual)
-    aim = where_at_most(goal, reach, where_at_most(halfway, reach, reach, halfway), goal)
+    aim = where_at_most(goal, reach, at_least(root(goal * residual), reach), goal)
     put_in(lanes, table, BOUND, where_at_most(active, zero, get(lanes, table, BOUND), bound))
     put_in(lanes, table, MET, get(lanes, table, MET) + met)
     put_in(lanes, table, ACTIVE, left)
-    put_in(lanes, table, AIM, where_at_most(left, zero, splat(wide, np.inf), aim))
+    put_in(lanes, table, AIM, where_at_most(left, zero, infinite, aim))
     return any_lane(left)
+
+
+@kernel
+def reported(lanes, terms, table):
+    """The bounds as ``reference.clear_of`` has them: above what is allowed where that was not met, infinite instead of NaN."""
+    wide = in_double(lanes)
+    bound, infinite = get(lanes, table, BOUND), splat(wide, np.inf)
+    allowed = fma(splat(wide, terms.rtol), get(lanes, table, WORTH), get(lanes, table, TOL))
+    above = allowed * splat(wide, 1 + 4 * terms.gap)
+    raised = where_at_most(bound, above, above, bound)
+    bound = where_at_most(get(lanes, table, MET), splat(wide, 0.0), raised, bound)
+    return where_at_most(bound, infinite, bound, infinite)
 
 
 # --- the worker ---
@@ -377,28 +422,31 @@ def settle_block(lanes, layout, block, terms, table, warm):
     """Burst and look until every lane is certified or none gets closer; returns the steps.
 
     An answer that is rounded is looked at as such first: often that is all it takes. Where the rounding is too much for the
-    amplification, x itself is looked at, and the rounding is added to its bound: |answer - x*| <= |x - x*| + |answer - x|.
+    amplification, x itself is looked at, and its distance from the answer is added: |answer - x*| <= |x - x*| + |answer - x|.
     """
-    rounded = terms.half > 0
+    rounds, nothing = terms.half > 0, splat(in_double(lanes), 0.0)
     if warm:
         look(lanes, layout, block, block.x, terms.one, table)
         put_in(lanes, table, ANSWER, get(lanes, table, RESIDUAL))
-    left = certify(lanes, terms, 0.0, table)
-    taken, rounds = 0, 0
-    while left and taken < terms.limit and rounds < ROUNDS:
+        put_in(lanes, table, WORTH, get(lanes, table, SIZE))
+    left = certify(lanes, terms, nothing, False, table)
+    taken, bursts = 0, 0
+    while left and taken < terms.limit and bursts < ROUNDS:
         taken += burst(lanes, layout, block, terms, table, terms.limit - taken)
         correct(lanes, block, table)
-        if rounded:
-            round_off(lanes, block)
+        fresh, moved = not warm and bursts == 0, nothing
+        if rounds:
+            moved = round_off(lanes, block, fresh, terms.one)
             look(lanes, layout, block, block.rounded, terms.one, table)
         else:
             look(lanes, layout, block, block.x, terms.one, table)
         put_in(lanes, table, ANSWER, get(lanes, table, RESIDUAL))
-        left = certify(lanes, terms, 0.0, table)
-        if rounded and left and (warm or rounds > 0):  # zero plus one correction still is a number of the answer's dtype
+        put_in(lanes, table, WORTH, get(lanes, table, SIZE))
+        left = certify(lanes, terms, nothing, False, table)
+        if rounds and left and not fresh:
             look(lanes, layout, block, block.x, terms.one, table)
-            left = certify(lanes, terms, terms.half, table)
-        rounds += 1
+            left = certify(lanes, terms, moved, True, table)
+        bursts += 1
     return taken
 
 
@@ -427,19 +475,20 @@ def settle_graph(lanes, graph, head, layout, weight, bias, start, warm, terms, p
         place = at(layout.node, first + row) * heads + head
         store_some(wide, result.value, place, load(wide, x, row * w), count)
     store_some(wide, result.residual, here, get(lanes, table, ANSWER), count)
-    store_some(wide, result.bound, here, get(lanes, table, BOUND), count)
+    store_some(wide, result.bound, here, reported(lanes, terms, table), count)
     store_some(wide, result.met, here, get(lanes, table, MET), count)
 
 
 @kernel
 def settle_worker(
     lanes, counter, graphs, most_nodes, most_edges, segments, borders, node, middle, end, source, edge, weight, bias, start, warm,
-    contraction, amplification, tol, rtol, unit, half, epsilon, one, limit, value, residual, bound, met, steps,
+    contraction, amplification, tol, rtol, unit, half, epsilon, gap, one, limit, value, residual,
+    bound, met, steps,
 ):  # fmt: skip
     """Numba hands a team nothing but numbers and arrays: they are grouped here."""
     w = width(lanes)
     layout = Layout(segments, borders, node, middle, end, source, edge)
-    terms = Terms(contraction, amplification, tol, rtol, unit, half, epsilon, one, limit)
+    terms = Terms(contraction, amplification, tol, rtol, unit, half, epsilon, gap, one, limit)
     result = Result(value, residual, bound, met, steps)
     packed = np.empty((most_edges + 5 * most_nodes) * w + 64, bias.dtype)
     packed = packed[misalignment(packed) :]

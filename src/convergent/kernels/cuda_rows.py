@@ -15,8 +15,11 @@ from convergent.kernels.cuda_launch import Kernel
 
 @triton.jit
 def places(index, LONG: tl.constexpr):
-    """Indices wide enough to be multiplied by the heads; the narrow ones cost half the instructions."""
-    return index.to(tl.int64) if LONG else index.to(tl.int32)
+    """Indices wide enough to be multiplied by the heads; the narrow ones cost half the instructions.
+
+    An argument that is 1 comes as a constant of the compiler: it can be cast, but has no methods of its own.
+    """
+    return tl.cast(index, tl.int64) if LONG else tl.cast(index, tl.int32)
 
 
 @triton.jit

@@ -72,15 +72,18 @@ def product(operator, x, row, end, longest, head, heads, PERMUTED: tl.constexpr,
 
 @triton.jit
 def certified(active, length, size, bias_size, c, factor, goal, rtol, unit, half, first_look):
-    """The bound of every lane, who has reached its goal, and who never will."""
+    """The bound on the error of x in every lane, who has reached its goal, and who never will.
+
+    When x becomes the answer it is rounded, by at most ``half`` of its size.
+    """
     # before there is an answer, |x*| >= |b| / (1 + c)
     scale = tl.where(first_look, tl.maximum(size, bias_size / (1 + c)), size)
-    slack = unit * (c * scale + bias_size)
-    floor = slack * factor + half * scale
+    floor = unit * (c * scale + bias_size) * factor
     error = tl.where(c < 1, length * factor + floor, float("inf"))
-    allowed = goal + rtol * scale
-    now = active & (error <= allowed) & (error < float("inf"))
-    hopeless = ((floor > allowed) & (error <= 4 * floor)) | (error == float("inf"))
+    rounds, allowed = half * scale, goal + rtol * scale
+    now = active & (error + rounds <= goal + rtol * size) & (error < float("inf"))
+    floor += rounds
+    hopeless = ((floor > allowed) & (error + rounds <= 4 * floor)) | (error == float("inf"))
     return error, now, hopeless
 
 
@@ -107,7 +110,7 @@ def approach(operator, bias, sums, quick, first, last, longest, head, heads, str
     floor = tl.maximum(wanted, 4 * EPSILON * bias_size)  # c, wanted and sizes are in float64
     # a lane without a bias is there; one that does not contract, or is not finite, is not to be waited for
     needed = tl.where((bias_size > 0) & (bias_size < float("inf")) & (c > 0) & (c < 1), tl.log(floor / bias_size) / tl.log(c), 0.0)
-    budget = tl.minimum(tl.max(needed), limit.to(tl.float64))
+    budget = tl.minimum(tl.max(needed), tl.cast(limit, tl.float64))
     shift = tl.where(coarse > 0, mean / coarse, 0.0).to(tl.float32)
     envelope = tl.full([B], float("inf"), tl.float32)
     slope = c.to(tl.float32)
@@ -141,7 +144,7 @@ def approach(operator, bias, sums, quick, first, last, longest, head, heads, str
 @triton.jit
 def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at, contraction, amplification, tols, scratch, quick,
                   value, residual, bound, status, steps, nodes_of_all, heads, limit, tol: tl.float64, rtol: tl.float64,
-                  unit: tl.float64, half: tl.float64, STARTS: tl.constexpr, KEEPS: tl.constexpr, TIGHT: tl.constexpr,
+                  unit: tl.float64, half: tl.float64, gap: tl.float64, STARTS: tl.constexpr, KEEPS: tl.constexpr, TIGHT: tl.constexpr,
                   TABLED: tl.constexpr, PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr, APPROACHED: tl.constexpr,
                   R: tl.constexpr, B: tl.constexpr):  # fmt: skip
     operator = (pointer, column, order, weight)
@@ -158,7 +161,7 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
         last = tl.where(kept, last, first)
         active = lanes & kept
     c = tl.load(contraction + lane, mask=lanes, other=0.0)
-    factor = 1 / (1 - c)
+    factor = (1 + gap) / (1 - c)
     if TIGHT:
         factor = tl.load(amplification + lane, mask=lanes, other=0.0)
     goal = tl.zeros([B], tl.float64) + tol
@@ -197,7 +200,7 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
                 tl.store(x + place, tl.load(near + place, mask=mask, other=0.0).to(tl.float64), mask=mask)
             tl.debug_barrier()
 
-    reached = tl.zeros([B], tl.int1)
+    asked = active
     known = tl.full([B], float("inf"), tl.float64)
     envelope = tl.full([B], float("inf"), tl.float64)
     going = tl.sum(active.to(tl.int32), axis=0) > 0
@@ -217,7 +220,6 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
         starting = (taken == 0) & (STARTS == 0)
         error, now, hopeless = certified(active, length, size, bias_size, c, factor, goal, rtol, unit, half, starting)
         known = tl.where(active, error, known)
-        reached = reached | now
         active = active & (now == 0) & (hopeless == 0)
         envelope = enveloped(envelope, length)
         shift = tl.where((coarse > 0) & (length <= envelope), tl.sum(means, axis=0) / coarse, 0.0)
@@ -233,22 +235,32 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
             taken += 1
             tl.debug_barrier()
 
-    # the answer in its own dtype, and what its rounding leaves of the defect
+    # the answer in its own dtype, how far x is from it, and what it leaves of the defect
     tl.debug_barrier()
     for top in range(first, last, R):
         row, place, mask = tile(top, last, head, heads, R)
         tl.store(value + place, tl.load(x + place, mask=mask, other=0.0), mask=mask)
     tl.debug_barrier()
-    lengths = tl.zeros([R, B], tl.float64)
+    lengths, sizes, distances = tl.zeros([R, B], tl.float64), tl.zeros([R, B], tl.float64), tl.zeros([R, B], tl.float64)
     for top in range(first, last, R):
         row, place, mask = tile(top, last, head, heads, R)
+        answer = tl.load(value + place, mask=mask, other=0.0).to(tl.float64)
         moved = product(operator, value, row, last, longest, head, heads, PERMUTED, False, False, True, LONG, R, B)
         moved += tl.load(bias + place, mask=mask, other=0.0).to(tl.float64)
-        moved -= tl.load(value + place, mask=mask, other=0.0).to(tl.float64)
-        lengths = grown(lengths, tl.where(mask, moved, 0.0), ONE)
-    tl.store(residual + lane, over_rows(lengths, ONE), mask=lanes)
-    tl.store(bound + lane, known, mask=lanes)
-    tl.store(status + lane, tl.where(reached, 0, UNMET).to(tl.int8), mask=lanes)
+        lengths = grown(lengths, tl.where(mask, moved - answer, 0.0), ONE)
+        sizes = grown(sizes, answer, ONE)
+        distances = grown(distances, tl.load(x + place, mask=mask, other=0.0) - answer, ONE)
+    length, size = over_rows(lengths, ONE), over_rows(sizes, ONE)
+    own = tl.where(c < 1, (length + unit * (c * size + bias_size)) * factor, float("inf"))
+    error = tl.minimum(own, known + over_rows(distances, ONE))
+    allowed = goal + rtol * size
+    met = asked & (error <= allowed) & (error < float("inf"))
+    # reference.clear_of: a bound that is not met is above what is allowed
+    error = tl.where(met | (error > allowed * (1 + 4 * gap)), error, allowed * (1 + 4 * gap))
+    error = tl.where(asked & (error == error), error, float("inf"))
+    tl.store(residual + lane, length, mask=lanes)
+    tl.store(bound + lane, error, mask=lanes)
+    tl.store(status + lane, tl.where(met, 0, UNMET).to(tl.int8), mask=lanes)
     tl.atomic_max(steps + graph, tl.cast(taken, tl.int64))  # over blocks of heads
 
 

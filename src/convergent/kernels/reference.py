@@ -18,6 +18,7 @@ from convergent.kernels.activations import ACTIVATIONS
 
 SAFETY = 0.8  # aim below the tolerance, so that rounding does not cost another burst
 STORES_BFLOAT16 = False  # whether weights may stay in bfloat16
+ROOM = 8.0  # x is taken to a fraction of the tolerance where most of it is lost when x is rounded to the answer
 UNMET = 2  # status of a lane that did not get there, as solvers number it: the budget of steps ran out
 ROUNDS = 8  # bursts of a certified solve; each but the last takes off what the dtype of the steps can hold
 
@@ -192,15 +193,16 @@ def deflated(
 
 
 class Accuracy(NamedTuple):
-    """What a certified solve has to reach: an error of at most tol + rtol * |x| in every graph and head."""
+    """What a certified solve has to reach: an error of at most tol + rtol * |answer| in every graph and head."""
 
     contraction: Tensor  # [G, H]
-    amplification: Tensor | None  # [G, H], from residual to error; None: 1 / (1 - contraction)
+    amplification: Tensor | None  # [G, H], from residual to error; None: (1 + gap) / (1 - contraction)
     tol: Tensor | float  # [G, H]
     rtol: float
     unit: float  # what rounding adds to a defect, for a bias and a product of size one
     wide: bool  # the answer is in float64, whatever the dtype of the map
     limit: int  # steps at most
+    gap: float = 16 * torch.finfo(torch.float64).eps  # the relative rounding of a bound
 
 
 class Settled(NamedTuple):
@@ -208,13 +210,24 @@ class Settled(NamedTuple):
 
     value: Tensor  # [N, H]
     residual: Tensor  # [G, H], of the value
-    bound: Tensor  # [G, H]
-    status: Tensor  # int8 [G, H]: 0 where the error is known to be small enough, otherwise UNMET
+    bound: Tensor  # [G, H], on the error of the value
+    status: Tensor  # int8 [G, H]: 0 where the bound is small enough, otherwise UNMET
     steps: Tensor  # [G]
 
     @property
     def met(self) -> Tensor:
         return self.status == 0
+
+
+def clear_of(bound: Tensor, allowed: Tensor, met: Tensor, gap: float) -> Tensor:
+    """Bounds as they are reported: infinite where they are not a number, and above what is allowed where that was not met.
+
+    ``met`` asks for a little less than ``allowed``, by rounding. What lies in between is raised: whoever compares bound and
+    tolerance later, and adds up a norm in another order, finds what the status says.
+    """
+    above = allowed * (1 + 4 * gap)
+    bound = torch.where(met | (bound > above), bound, above)
+    return torch.where(bound == bound, bound, torch.inf)
 
 
 def arrange(rows: Rows, segments: Tensor) -> None:
@@ -227,49 +240,52 @@ def settle(
 ) -> Settled:  # fmt: skip
     """x = W x + b by deflated steps on the correction in the dtype of the map, with defects and certificate in float64.
 
-    Only the graphs where ``keep`` [G] is true are solved (None: all of them); the others are not met.
+    Only the graphs where ``keep`` [G] is true are solved (None: all of them); the others are not met. What is certified is the
+    answer, which is x in the answer's dtype: by its own defect, or by that of x and the distance between the two.
     """
-    contraction, amplification, tol, rtol, unit, wide, limit = accuracy
-    factor = 1 / (1 - contraction) if amplification is None else amplification
+    contraction, amplification, tol, rtol, unit, wide, limit, gap = accuracy
+    factor = (1 + gap) / (1 - contraction) if amplification is None else amplification
     keep = contraction.new_ones(len(contraction), dtype=torch.bool) if keep is None else keep
     dtype = torch.float64 if wide else bias.dtype
     epsilon = torch.finfo(bias.dtype).eps
-    half = 0.0 if dtype == torch.float64 else torch.finfo(dtype).eps / 2  # lost when x is rounded to the answer
+    half = 0.0 if dtype == torch.float64 else torch.finfo(dtype).eps / 2  # lost at most when x is rounded to the answer
     batch = torch.repeat_interleave(torch.arange(len(keep), device=bias.device), segments.diff())
     bias_size = segment_reduce(bias, segments, norm)
     x = torch.zeros_like(bias, dtype=torch.float64) if x0 is None else x0.double()
-    right = defect(rows, weight, bias, x, "identity")
-    residual = segment_reduce(right, segments, norm)
-    size = bias_size / (1 + contraction) if x0 is None else segment_reduce(x, segments, norm)
-    bound, met = torch.full_like(residual, torch.inf), torch.zeros_like(residual, dtype=torch.bool)
+    bound, met = torch.full_like(bias_size, torch.inf), torch.zeros_like(bias_size, dtype=torch.bool)
     active = keep[:, None].expand_as(met).clone()
-    rounds = torch.zeros_like(residual)
     steps = torch.zeros(len(keep), dtype=torch.long, device=bias.device)
     for turn in range(ROUNDS + 1):
+        answer = x.to(dtype).double()
+        rounded, worth = segment_reduce(x - answer, segments, norm), segment_reduce(answer, segments, norm)
+        right = defect(rows, weight, bias, x, "identity")
+        of_answer = segment_reduce(defect(rows, weight, bias, answer, "identity"), segments, norm)
+        # before there is an answer, |x*| >= |b| / (1 + c) gives a relative tolerance a scale
+        size = bias_size / (1 + contraction) if turn == 0 and x0 is None else worth
         slack = unit * (contraction * size + bias_size)
-        floor = slack * factor + rounds * size
-        bound = torch.where(active, residual * factor + floor, bound)
+        floor = slack * factor
+        of_x = segment_reduce(right, segments, norm) * factor + floor
+        known = torch.minimum(of_answer * factor + floor, of_x + rounded)
+        bound = torch.where(active, known, bound)
+        met |= active & (known <= tol + rtol * worth) & torch.isfinite(known)
         allowed = tol + rtol * size
-        met |= active & (bound <= allowed)
-        active &= ~met & ~((floor > allowed) & (bound <= 4 * floor)) & torch.isfinite(bound)
-        goal = torch.maximum(SAFETY * (allowed - slack * factor - half * size) / factor, slack)
-        within_reach = 2 * epsilon * residual
-        # a correction that one burst cannot hold is shared by two, which takes no more steps than one
-        aim = torch.where(goal > within_reach, goal, torch.maximum((goal * residual).sqrt(), within_reach))
+        enough = torch.where(rounded > 0, torch.maximum(allowed / ROOM, 4 * floor), torch.where(floor > allowed, 4 * floor, -1.0))
+        active &= ~met & ~(of_x <= enough) & torch.isfinite(known)
         left = limit - int(steps.max()) if len(steps) else 0
         if turn == ROUNDS or left <= 0 or not active.any():
             break
+        room = torch.maximum(allowed - floor - half * size, (allowed - floor) / ROOM)
+        goal = torch.maximum(SAFETY * room / factor, slack)
+        residual = segment_reduce(right, segments, norm)
+        within_reach = 2 * epsilon * residual
+        # a correction that one burst cannot hold is shared by two, which takes no more steps than one
+        aim = torch.where(goal > within_reach, goal, torch.maximum((goal * residual).sqrt(), within_reach))
         aim = torch.where(active, aim, torch.inf)
         correction, taken = deflated(rows, segments, weight, right.to(bias.dtype), norm, contraction, aim, left)
         x = torch.where(active[batch], x + correction, x)
-        if turn > 0 or x0 is not None:  # zero plus one correction still is a number of the answer's dtype
-            rounds = torch.where(active, half, rounds)
-        right = defect(rows, weight, bias, x, "identity")
-        residual, size = segment_reduce(right, segments, norm), segment_reduce(x, segments, norm)
         steps += taken
-    value = x.to(dtype)
-    residual = segment_reduce(defect(rows, weight, bias, value, "identity"), segments, norm)
-    return Settled(value, residual, bound, (~met).to(torch.int8).mul_(UNMET), steps)
+    bound = clear_of(bound, tol + rtol * worth, met, gap)
+    return Settled(answer.to(dtype), of_answer, bound, (~met).to(torch.int8).mul_(UNMET), steps)
 
 
 def dense(rows: Rows, segments: Tensor, weight: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 from convergent import certify
 from convergent.errors import ConvergenceError, InputError
 from convergent.graph import SMALL, Graph
-from convergent.kernels import SAFETY, Accuracy
+from convergent.kernels import ROOM, SAFETY, Accuracy, clear_of
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.solvers.picard import Picard
 from convergent.solvers.solution import Solution, Status, used_methods
@@ -76,9 +76,10 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
         return None, False
     small = fixed.graph.small
     absolute, rtol = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
-    factor = None if solver.certify == "plain" else amplification(fixed)
-    accuracy = Accuracy(fixed.contraction, factor, absolute, rtol, certify.unit(fixed), solver.refine, limit)
-    result = fixed.settle(x0, small, accuracy)
+    gap = certify.gap(fixed)
+    factor = None if solver.certify == "plain" else (1 + gap) * amplification(fixed)
+    accuracy = (fixed.contraction, factor, absolute * (1 - gap), rtol * (1 - gap), certify.unit(fixed), solver.refine, limit, gap)
+    result = fixed.settle(x0, small, Accuracy(*accuracy))
     used = used_methods(("Deflated",), fixed.device)
     solution = Solution(*result, used)
     if capturing(fixed.device):
@@ -122,7 +123,8 @@ class _State:
     fixed: FixedPointMap
     x: Tensor | None  # None: zero
     inputs: tuple[Tensor | None, ...]
-    tol: Tensor | float
+    gap: float  # the relative rounding of a bound
+    tol: Tensor | float  # by that much less than what was asked for
     rtol: float
     contraction: Tensor  # [G, H]
     amplification: Tensor  # [G, H]
@@ -149,44 +151,57 @@ class _State:
         contraction, bias_size, size, *of_start = _brought(place, *measured)
         residual = of_start[0] if of_start else size
         plain = solver.certify == "plain"
-        factor = certify.plain_amplification(contraction) if plain else amplification(fixed).to(place)
+        gap = certify.gap(fixed)
+        factor = (certify.plain_amplification(contraction) if plain else amplification(fixed).to(place)) * (1 + gap)
         inputs = (x0, *fixed.parameters())
         absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol.to(place), 0.0)
-        state = cls(solver, fixed, x0, inputs, absolute, relative, contraction, factor, bias_size, [], defect, residual)
+        strict = (gap, absolute * (1 - gap), relative * (1 - gap))
+        state = cls(solver, fixed, x0, inputs, *strict, contraction, factor, bias_size, [], defect, residual)
         state.status = torch.full_like(residual, Status.BUDGET, dtype=torch.int8)
         state.steps = torch.zeros(len(residual), dtype=torch.long, device=place)
         # |x*| >= |T(0)| / (1 + c): a relative tolerance has a scale before there is an answer
         scale = size / (1 + contraction)
-        state.certify(torch.maximum(scale, of_start[1]) if of_start else scale)
+        if of_start:
+            state.certify(of_start[1], torch.maximum(scale, of_start[1]))
+        else:
+            state.certify(torch.zeros_like(scale), scale)
         state.plan = solver.plan(fixed, state.picard_steps())
         if not isinstance(state.plan[-1], Picard):
             state.plan = [*state.plan, Picard()]  # certain to converge, wherever the others give up
         return state
 
-    def certify(self, size: Tensor) -> None:
-        """Bound the error of x and see which lanes still need steps."""
-        slack = certify.rounding(self.fixed, self.contraction, size, self.bias_size)
+    def certify(self, size: Tensor, scale: Tensor | None = None, rounded: Tensor | None = None) -> None:
+        """Bound the error of the answer, whose norm is ``size``, and see which lanes still need steps.
+
+        ``scale`` takes the place of the size where there is no answer yet; ``rounded`` is how far x is from the answer.
+        """
+        scale = size if scale is None else scale
+        slack = certify.rounding(self.fixed, self.contraction, scale, self.bias_size)
         floor = slack * self.amplification  # what rounding alone leaves of the bound
-        if rounds_by := self.rounds_by():
-            floor = floor + rounds_by * size
-        self.bound = torch.addcmul(floor, self.residual, self.amplification)
+        own = self.bound = torch.addcmul(floor, self.residual, self.amplification)
+        if rounded is not None:
+            self.bound = own + rounded
         self.allowed = torch.add(size * self.rtol, self.tol)
-        self.status.masked_fill_(self.bound <= self.allowed, Status.CONVERGED)
+        self.status.masked_fill_((self.bound <= self.allowed) & (self.bound < torch.inf), Status.CONVERGED)
         self.active = self.status == Status.BUDGET
         if not bool(self.active.any()):
             return
-        if not bool(self.residual.sum().isfinite()):
-            self.status.masked_fill_(~torch.isfinite(self.residual), Status.OVERFLOW)
-        hopeless = (floor > self.allowed) & (self.bound <= 4 * floor)
+        if not bool(self.bound.sum().isfinite()):
+            self.status.masked_fill_(~torch.isfinite(self.bound), Status.OVERFLOW)
+        wanted = self.allowed if scale is size else torch.add(scale * self.rtol, self.tol)
+        room = wanted - floor
+        hopeless = (floor > wanted) & (own <= 4 * floor)
+        if rounded is not None:  # x may be better than what is left of it
+            hopeless = hopeless | ((rounded > 0) & (own <= torch.maximum(wanted / ROOM, 4 * floor)))
+            room = torch.maximum(room - rounded, room / ROOM)
         self.status.masked_fill_(hopeless & self.active, Status.PRECISION)
         self.active = self.status == Status.BUDGET
         # a goal below the rounding of the defect itself is out of reach
-        self.goal = torch.maximum(SAFETY * (self.allowed - floor) / self.amplification, slack)
+        self.goal = torch.maximum(SAFETY * room / self.amplification, slack)
 
-    def rounds_by(self) -> float:
-        """An answer that is held in float64 loses up to half a unit in the last place when it is rounded to its dtype."""
-        held = self.fixed.dtype if self.x is None else self.x.dtype
-        return 0.0 if self.solver.refine or held == self.fixed.dtype else torch.finfo(self.fixed.dtype).eps / 2
+    def answer_of(self, x: Tensor) -> Tensor:
+        """x in the dtype of the answer."""
+        return x.double() if self.solver.refine else x.to(self.fixed.dtype)
 
     def picard_steps(self) -> float:
         """How many plain steps a lane may need, from the largest contraction and the largest reduction."""
@@ -211,10 +226,18 @@ class _State:
         self.judge(method, before, hit_limit=int(burst.steps.max()) >= limit, limit=limit)
 
     def look(self, x: Tensor, steps: Tensor) -> None:
+        """Certify what came of these steps; lanes that are done keep the x they were certified with."""
+        if not bool(self.active.all()):
+            before = torch.zeros_like(x) if self.x is None else self.x.to(x.dtype)
+            x = torch.where(self.fixed.graph.spread(self.active.to(x.device)), x, before)
         self.x, self.steps = x, self.steps + steps
         self.defect = self.fixed.defect(x)
-        self.residual, size = _brought(steps.device, self.fixed.size(self.defect), self.fixed.size(x))
-        self.certify(size)
+        answer = self.answer_of(x)
+        measured = [self.fixed.size(self.defect), self.fixed.size(answer)]
+        if answer.dtype.itemsize < x.dtype.itemsize:
+            measured.append(self.fixed.size(x - answer))
+        self.residual, size, *rounded = _brought(steps.device, *measured)
+        self.certify(size, rounded=rounded[0] if rounded else None)
 
     def polish(self) -> None:
         """Steps in float64 where all that is left is rounding: T(x) is x plus its defect, which is known."""
@@ -282,19 +305,29 @@ class _State:
         return limit * float((wanted / rate).max()) if rate.numel() else 0.0
 
     def finish(self) -> Solution:
-        """The answer in its dtype; what rounding to it adds is part of the bound already."""
-        solver, fixed = self.solver, self.fixed
+        """The answer in its dtype, and its certificate."""
+        fixed = self.fixed
         x = torch.zeros_like(fixed.at_zero()) if self.x is None else self.x
-        value = x.double() if solver.refine else x.to(fixed.dtype)
+        value = self.answer_of(x)
         if any(value.data_ptr() == given.data_ptr() for given in self.inputs if given is not None):
             value = value.clone()  # the answer is never the caller's own tensor
-        if value.dtype != x.dtype and not solver.refine:
-            self.residual = fixed.size(fixed.defect(value))
+        if value.dtype.itemsize < x.dtype.itemsize:
+            self.weigh(value)
+        if bool(self.status.any()):
+            self.bound = clear_of(self.bound, self.allowed, self.status == Status.CONVERGED, self.gap)
         if fixed.norm == "one" and not bool(torch.isfinite(self.bias_size).all()):
             # an adjoint of a gradient that is not finite is not finite either
             value = torch.where(fixed.graph.spread(torch.isfinite(fixed.magnitude())), value, torch.nan)
         residual, bound, status, steps = (part.to(fixed.device) for part in (self.residual, self.bound, self.status, self.steps))
         return Solution(value, residual, bound, status, steps, used_methods(tuple(sorted(self.used)), fixed.device))
+
+    def weigh(self, value: Tensor) -> None:
+        """The defect of an answer that x was rounded to, whose own bound may be the smaller one."""
+        fixed = self.fixed
+        self.residual, size = _brought(self.bound.device, fixed.size(fixed.defect(value)), fixed.size(value))
+        slack = certify.rounding(fixed, self.contraction, size, self.bias_size)
+        self.bound = torch.fmin(self.bound, (self.residual + slack) * self.amplification)
+        self.status.masked_fill_((self.bound <= self.allowed) & (self.bound < torch.inf), Status.CONVERGED)
 
 
 def _nodes(graph: Graph, keep: Tensor) -> int:
