@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from convergent.graph import Graph, traced
+from convergent.kernels.batching import fold, unfold
 from convergent.maps import FixedPointMap
 from convergent.solvers import Picard, Solution, Solver, decoded, run
 
@@ -48,8 +49,8 @@ class OneStep:
     """The gradient of one application of T at the fixed point: cheap, and wrong by a factor of order c (Bolte et al. 2023)."""
 
     def attach(self, fixed: FixedPointMap, solver: Solver, x0: Tensor | None) -> Solution:
-        solution = run(solver, fixed.detached(), x0)
-        return dataclasses.replace(solution, value=fixed(solution.value.to(fixed.dtype)))
+        solution = fixed_point(fixed.detached(), solver, x0, solver)
+        return _carried(solution, fixed(solution.value.to(fixed.dtype)))
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,24 @@ class Unrolled:
     steps: int | None = None
 
     def attach(self, fixed: FixedPointMap, solver: Solver, x0: Tensor | None) -> Solution:
-        shared = {name: getattr(solver, name) for name in ("tol", "rtol", "max_iterations", "throw", "certify")}
-        picard = Picard(**shared) if self.steps is None else Picard(**{**shared, "max_iterations": self.steps, "throw": False})
-        solution = run(picard, fixed.detached(), x0)
+        picard = Picard(**{name: getattr(solver, name) for name in ("tol", "rtol", "max_iterations", "throw", "certify", "refine")})
         x = torch.zeros_like(fixed.at_zero()) if x0 is None else x0
-        for _ in range(solution.iterations + 1 if self.steps is None else self.steps):
+        if self.steps is None:
+            solution = fixed_point(fixed.detached(), picard, x0, picard)
+            for _ in range(solution.iterations + 1):
+                x = fixed(x)
+            return _carried(solution, x)
+        for _ in range(self.steps):
             x = fixed(x)
-        return dataclasses.replace(solution, value=x)
+        reported = dataclasses.replace(picard, max_iterations=None, throw=False)
+        solution = fixed_point(fixed.detached(), reported, x.detach(), reported, still=True)
+        steps = torch.full_like(solution.steps, self.steps)
+        return dataclasses.replace(solution, value=x.to(solution.value.dtype), steps=steps)
+
+
+def _carried(solution: Solution, image: Tensor) -> Solution:
+    """A solution whose value, which is certified, has the derivatives of ``image``."""
+    return dataclasses.replace(solution, value=solution.value.detach() + (image - image.detach()))
 
 
 def relative(solver: Solver) -> Solver:
@@ -89,7 +101,7 @@ def _relative(solver: Solver) -> Solver:
     return relative(solver) if torch.compiler.is_compiling() else _known(solver)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class _Problem:
     """Everything about a fixed point but its tensors."""
 
@@ -100,6 +112,7 @@ class _Problem:
     solver: Solver
     adjoint: Solver
     on_adjoint: Callable[[Solution], None] | None = None
+    still: bool = False  # take no step, certify the start
 
     def map(self, parameters: Sequence[Tensor], contraction: Tensor) -> FixedPointMap:
         return FixedPointMap.kinds[self.kind].restore(self.graph, list(parameters), contraction, self.norm, self.settings)
@@ -107,9 +120,9 @@ class _Problem:
     def texts(self) -> tuple[str, ...]:
         return self.graph.flow, self.kind, self.settings, self.norm, self.solver.encoded(), self.adjoint.encoded()
 
-    def run(self, x0: Tensor | None, contraction: Tensor, parameters: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        with torch.no_grad(), _without_autocast(contraction.device.type):
-            return run(self.solver, self.map(parameters, contraction), x0).tensors()
+    def run(self, fixed: FixedPointMap, x0: Tensor | None) -> Solution:
+        with torch.no_grad(), _without_autocast(fixed.device.type):
+            return run(self.solver, fixed, x0, still=self.still)
 
     def gradients(self, value: Tensor, contraction: Tensor, parameters: Sequence[Tensor], grad: Tensor) -> tuple[Tensor, ...]:
         """The adjoint solve, and from it the gradient of every parameter."""
@@ -131,27 +144,46 @@ def fixed_point(
     x0: Tensor | None,
     adjoint: Solver,
     on_adjoint: Callable[[Solution], None] | None = None,
+    still: bool = False,
 ) -> Solution:
     """The differentiable primitive: the solution of a map, with implicit derivatives in its parameters."""
     kind = (type(fixed).__name__, fixed.settings(), fixed.norm)
-    problem = _Problem(fixed.graph, *kind, solver, adjoint, on_adjoint)
+    problem = _Problem(fixed.graph, *kind, solver, adjoint, on_adjoint, still)
     contraction, parameters = fixed.contraction, fixed.parameters()
     if traced(parameters[0]):
-        call = (fixed.graph.tensors(), *problem.texts(), contraction, list(parameters), x0)
+        call = (fixed.graph.tensors(), *problem.texts(), still, contraction, list(parameters), x0)
         return Solution(*torch.ops.convergent.fixed_point(*call))
-    inputs: tuple[Any, ...] = (problem, x0, contraction, *parameters)
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        return Solution(*_FixedPoint.apply(*inputs))
+        return Solution(*_FixedPoint.apply(problem, x0, contraction, *parameters))
     if not torch.is_grad_enabled():  # nobody will ask for a derivative, as within most backward passes
-        return Solution(*_FixedPoint.forward(*inputs))
+        return problem.run(fixed, x0)
     certificate: list[Tensor] = []
-    return Solution(_Value.apply(certificate, *inputs), *certificate)
+    return Solution(_Value.apply(certificate, problem, fixed, x0, contraction, *parameters), *certificate)
+
+
+OUT_DIMS = (1, 1, 1, 1, None, None)  # where the tensors of a solution have their batch
+
+
+def _unfolded(tensors: Sequence[Tensor], size: int) -> tuple[Tensor, ...]:
+    return *(unfold(part, size) for part in tensors[:4]), *tensors[4:]
 
 
 class _FixedPoint(torch.autograd.Function):
     @staticmethod
     def forward(problem: _Problem, x0: Tensor | None, contraction: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
-        return problem.run(x0, contraction, parameters)
+        return problem.run(problem.map(parameters, contraction), x0).tensors()
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], problem: _Problem, x0: Tensor | None, contraction: Tensor, *parameters: Tensor
+    ) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
+        """A batch is another axis of heads. Steps and methods are those of all of them together."""
+        size = info.batch_size
+        start = None if x0 is None else fold(x0, in_dims[1], size)
+        factor, *folded = (fold(*pair, size) for pair in zip((contraction, *parameters), in_dims[2:], strict=True))
+        fixed = problem.map(folded, factor)
+        solution = fixed_point(fixed, problem.solver, start, problem.adjoint, problem.on_adjoint, problem.still)
+        return _unfolded(solution.tensors(), size), OUT_DIMS
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -184,9 +216,15 @@ class _Value(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, certificate: list[Tensor], problem: _Problem, x0: Tensor | None, contraction: Tensor, *parameters: Tensor
+        ctx: Any,
+        certificate: list[Tensor],
+        problem: _Problem,
+        fixed: FixedPointMap,
+        x0: Tensor | None,
+        contraction: Tensor,
+        *parameters: Tensor,
     ) -> Tensor:
-        value, *others = problem.run(x0, contraction, parameters)
+        value, *others = problem.run(fixed, x0).tensors()
         certificate.extend(others)
         ctx.problem = problem
         ctx.save_for_backward(value, contraction, *parameters)
@@ -195,7 +233,7 @@ class _Value(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         value, contraction, *parameters = ctx.saved_tensors
-        return None, None, None, None, *ctx.problem.gradients(value, contraction, parameters, grads[0])
+        return None, None, None, None, None, *ctx.problem.gradients(value, contraction, parameters, grads[0])
 
 
 # The same as an operator of torch, for torch.compile.
@@ -210,16 +248,20 @@ def _fixed_point_op(
     norm: str,
     solver: str,
     adjoint: str,
+    still: bool,
     contraction: Tensor,
     parameters: list[Tensor],
     x0: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    problem = _restored(graph, flow, kind, settings, norm, solver, adjoint)
-    return problem.run(x0, contraction, parameters)  # type: ignore[return-value]
+    problem = _restored(graph, flow, kind, settings, norm, solver, adjoint, still)
+    return problem.run(problem.map(parameters, contraction), x0).tensors()  # type: ignore[return-value]
 
 
-def _restored(graph: list[Tensor], flow: str, kind: str, settings: str, norm: str, solver: str, adjoint: str) -> _Problem:
-    return _Problem(Graph.from_tensors(graph, flow), kind, settings, norm, decoded(solver), decoded(adjoint))
+def _restored(
+    graph: list[Tensor], flow: str, kind: str, settings: str, norm: str, solver: str, adjoint: str, still: bool
+) -> _Problem:
+    structure = Graph.from_tensors(graph, flow)
+    return _Problem(structure, kind, settings, norm, decoded(solver), decoded(adjoint), None, still)
 
 
 @_fixed_point_op.register_fake
@@ -231,6 +273,7 @@ def _(
     norm: str,
     solver: str,
     adjoint: str,
+    still: bool,
     contraction: Tensor,
     parameters: list[Tensor],
     x0: Tensor | None,
@@ -258,7 +301,18 @@ def _backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Any, ...]:
     graph, value, contraction, parameters = saved[: -count - 2], saved[-count - 2], saved[-count - 1], saved[-count:]
     problem = _restored(list(graph), *ctx.texts)
     gradients = problem.gradients(value, contraction, parameters, grad)
-    return [None] * len(graph), *(None,) * 6, None, list(gradients), None
+    return [None] * len(graph), *(None,) * 7, None, list(gradients), None
 
 
 _fixed_point_op.register_autograd(_backward, setup_context=_remember)
+
+
+@_fixed_point_op.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *call: Any) -> tuple[tuple[Tensor, ...], tuple[int | None, ...]]:
+    *settings, contraction, parameters, x0 = call
+    *_, of_contraction, of_parameters, of_start = in_dims
+    size = info.batch_size
+    folded = [fold(value, dim, size) for value, dim in zip(parameters, of_parameters, strict=True)]
+    start = None if x0 is None else fold(x0, of_start, size)
+    found = torch.ops.convergent.fixed_point(*settings, fold(contraction, of_contraction, size), folded, start)
+    return _unfolded(found, size), OUT_DIMS

@@ -24,6 +24,7 @@ from torch.autograd import forward_ad
 from convergent.graph import Graph, traced
 from convergent.kernels import backend, reference
 from convergent.kernels.arguments import expect_matrix
+from convergent.kernels.batching import fold, unfold
 
 Gradients = tuple[Tensor | None, Tensor | None]
 Unary = Callable[[Graph, Tensor], Tensor]
@@ -102,6 +103,17 @@ def _at_rows(graph: Graph, u: Tensor) -> Tensor:
     return _apply_at_rows(graph, u)
 
 
+def batched(operate: Callable[..., Tensor]) -> Callable[..., Any]:
+    """The rule of torch.vmap for an operation on tensors [rows, heads]."""
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], graph: Graph, *tensors: Tensor) -> tuple[Tensor, int]:
+        size = info.batch_size
+        folded = (fold(value, dim, size) for value, dim in zip(tensors, in_dims[1:], strict=True))
+        return unfold(operate(graph, *folded), size), 1
+
+    return staticmethod(vmap)
+
+
 def applying(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply``, without the inspection of signatures that torch does for torch.func in every call."""
 
@@ -136,6 +148,8 @@ def _edge_product_gradients(graph: Graph, needs: tuple[bool, ...], u: Tensor, x:
 
 
 class _Propagate(torch.autograd.Function):
+    vmap = batched(_propagate)
+
     @staticmethod
     def forward(graph: Graph, weight: Tensor, x: Tensor) -> Tensor:
         return backend(x).propagate(graph.rows, weight, x)
@@ -155,6 +169,8 @@ class _Propagate(torch.autograd.Function):
 
 
 class _EdgeProduct(torch.autograd.Function):
+    vmap = batched(_edge_product)
+
     @staticmethod
     def forward(graph: Graph, u: Tensor, x: Tensor) -> Tensor:
         return backend(x).edge_product(graph.row, graph.column, u, x)
@@ -178,6 +194,7 @@ def _linear(operate: Unary, itself: Unary, adjoint: Unary) -> type[torch.autogra
 
     class Linear(torch.autograd.Function):
         forward = staticmethod(operate)
+        vmap = batched(itself)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -196,6 +213,8 @@ def _linear(operate: Unary, itself: Unary, adjoint: Unary) -> type[torch.autogra
 
 class _EdgeSum(torch.autograd.Function):
     """Its derivatives sum over the edges of a node, of either end."""
+
+    vmap = batched(edge_sum)
 
     @staticmethod
     def forward(graph: Graph, values: Tensor, u: Tensor, x: Tensor) -> Tensor:
@@ -280,3 +299,18 @@ def _operator_backward(gradients: Callable[..., Gradients]) -> Callable[..., Any
 
 _propagate_op.register_autograd(_operator_backward(_propagate_gradients), setup_context=_remember_op)
 _edge_product_op.register_autograd(_operator_backward(_edge_product_gradients), setup_context=_remember_op)
+
+
+def _batched_op(operate: Callable[..., Tensor]) -> Callable[..., Any]:
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], graph: list[Tensor], flow: str, first: Tensor, second: Tensor
+    ) -> tuple[Tensor, int]:
+        size = info.batch_size
+        folded = (fold(value, dim, size) for value, dim in zip((first, second), in_dims[2:], strict=True))
+        return unfold(operate(graph, flow, *folded), size), 1
+
+    return vmap
+
+
+_propagate_op.register_vmap(_batched_op(torch.ops.convergent.propagate))
+_edge_product_op.register_vmap(_batched_op(torch.ops.convergent.edge_product))

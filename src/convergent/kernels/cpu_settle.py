@@ -371,7 +371,7 @@ def certify(lanes, terms, rounded, again, table):
     bound counts.
     """
     wide = in_double(lanes)
-    zero, one, infinite = splat(wide, 0.0), splat(wide, 1.0), splat(wide, np.inf)
+    zero, infinite = splat(wide, 0.0), splat(wide, np.inf)
     active, factor, residual = get(lanes, table, ACTIVE), get(lanes, table, FACTOR), get(lanes, table, RESIDUAL)
     size, bias, tol = get(lanes, table, SIZE), get(lanes, table, BIAS), get(lanes, table, TOL)
     slack = splat(wide, terms.unit) * fma(get(lanes, table, RATE), size, bias)

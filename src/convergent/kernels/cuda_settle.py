@@ -144,9 +144,9 @@ def approach(operator, bias, sums, quick, first, last, longest, head, heads, str
 @triton.jit
 def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at, contraction, amplification, tols, scratch, quick,
                   value, residual, bound, status, steps, nodes_of_all, heads, limit, tol: tl.float64, rtol: tl.float64,
-                  unit: tl.float64, half: tl.float64, gap: tl.float64, STARTS: tl.constexpr, KEEPS: tl.constexpr, TIGHT: tl.constexpr,
-                  TABLED: tl.constexpr, PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr, APPROACHED: tl.constexpr,
-                  R: tl.constexpr, B: tl.constexpr):  # fmt: skip
+                  unit: tl.float64, half: tl.float64, gap: tl.float64, STARTS: tl.constexpr, KEEPS: tl.constexpr,
+                  TIGHT: tl.constexpr, TABLED: tl.constexpr, PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr,
+                  APPROACHED: tl.constexpr, R: tl.constexpr, B: tl.constexpr):  # fmt: skip
     operator = (pointer, column, order, weight)
     stride = places(nodes_of_all, LONG) * heads
     x, r, s = scratch + X * stride, scratch + DEFECT * stride, scratch + SUMS * stride

@@ -16,6 +16,7 @@ from convergent.errors import ContractionError, InputError
 from convergent.graph import Graph, Subset, traced
 from convergent.kernels import backend
 from convergent.kernels.arguments import expect_matrix
+from convergent.kernels.batching import fold, unfold
 
 if TYPE_CHECKING:
     from convergent.maps.linear import LinearMap
@@ -179,9 +180,7 @@ def measure_contraction(graph: Graph, weight: Tensor, bias: Tensor, lipschitz: f
     if traced(weight):
         return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight.detach(), lipschitz)
     if torch._C._are_functorch_transforms_active():
-        if not weight.is_cuda:
-            finite("bias", bias)
-        return _Contraction.apply(graph, weight, lipschitz)
+        return _Contraction.apply(graph, lipschitz, weight, bias)
     return _measured(graph, weight.detach(), lipschitz, bias.detach())
 
 
@@ -189,8 +188,16 @@ class _Contraction(torch.autograd.Function):
     """A constant to every derivative; a function of torch so that the transforms of torch.func hand over plain tensors."""
 
     @staticmethod
-    def forward(graph: Graph, weight: Tensor, lipschitz: float) -> Tensor:
-        return _measured(graph, weight, lipschitz)
+    def forward(graph: Graph, lipschitz: float, weight: Tensor, bias: Tensor) -> Tensor:
+        return _measured(graph, weight, lipschitz, bias)
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], graph: Graph, lipschitz: float, weight: Tensor, bias: Tensor
+    ) -> tuple[Tensor, int]:
+        size = info.batch_size
+        parts = fold(weight, in_dims[2], size), fold(bias, in_dims[3], size)
+        return unfold(measure_contraction(graph, *parts, lipschitz), size), 1
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -198,7 +205,7 @@ class _Contraction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, ...]:
-        return None, None, None
+        return None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> None:
@@ -231,6 +238,11 @@ def check_contraction(factor: Tensor, bias: Tensor) -> None:
         )
 
 
+def version(tensor: Tensor) -> int | None:
+    """How often a tensor was changed in place; None where nobody counts: in inference mode, and inside torch.compile."""
+    return None if torch.compiler.is_compiling() or tensor.is_inference() else tensor._version
+
+
 def max_degree(graph: Graph) -> int:
     """The largest number of edges a node sums over."""
     return graph.cached("max_degree", lambda: int(graph.out_degree.max()) if graph.num_nodes else 0)
@@ -255,3 +267,9 @@ def _contraction_op(graph: list[Tensor], flow: str, weight: Tensor, lipschitz: f
 @_contraction_op.register_fake
 def _(graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float) -> Tensor:
     return weight.new_empty(graph[0].shape[0] - 1, weight.shape[1], dtype=torch.float64)
+
+
+@_contraction_op.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float) -> tuple[Tensor, int]:
+    folded = fold(weight, in_dims[2], info.batch_size)
+    return unfold(torch.ops.convergent.contraction(graph, flow, folded, lipschitz), info.batch_size), 1

@@ -12,16 +12,23 @@ from convergent.graph import Graph, Subset
 from convergent.kernels import backend
 from convergent.kernels.activations import ACTIVATIONS
 from convergent.kernels.arguments import expect_flags, expect_matrix
-from convergent.maps.base import PRECISE, FixedPointMap, check_contraction, checked, measure_contraction
+from convergent.maps.base import PRECISE, FixedPointMap, check_contraction, checked, measure_contraction, version
 
 
 class WeightedMap(FixedPointMap):
-    """The base of ``LinearMap`` and ``ActivatedMap``."""
+    """The base of ``LinearMap`` and ``ActivatedMap``.
+
+    Weights and biases that are changed in place, as an optimizer does, are measured again before they are used: torch counts
+    the versions of a tensor. Tensors made in ``torch.inference_mode`` have no such counter, nor does it see changes through
+    ``.data`` or numpy: after these, make a new map.
+    """
 
     weight: Tensor  # [E, H]
     bias: Tensor  # [N, H]
     activation: str
+    _contraction: Tensor
     _magnitude: Tensor | None = None
+    _measured: tuple[int | None, int | None]  # the versions of weight and bias that the contraction is of
 
     def __init__(self, graph: Graph, weight: Tensor, bias: Tensor, activation: str):
         expect(activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", repr(activation))
@@ -30,7 +37,28 @@ class WeightedMap(FixedPointMap):
         self.weight = checked("weight", weight, graph.num_edges, "heads", None, graph.device, stored=True)
         like = None if self.weight.dtype == torch.bfloat16 else self.weight
         self.bias = checked("bias", bias, graph.num_nodes, self.weight.shape[1], like, graph.device)
-        self.contraction = measure_contraction(graph, self.weight, self.bias, ACTIVATIONS[activation].lipschitz)
+        self._measure()
+
+    @property
+    def contraction(self) -> Tensor:
+        if self._measured != self._versions():
+            self._measure()
+        return self._contraction
+
+    @contraction.setter
+    def contraction(self, value: Tensor) -> None:
+        self._contraction = value
+
+    def _versions(self) -> tuple[int | None, int | None]:
+        return version(self.weight), version(self.bias)
+
+    def _measure(self) -> None:
+        """The contraction of the weights as they are now."""
+        graph, bias = self.graph, self.bias
+        if self.norm == "one":  # W^T in the 1-norm contracts as W does in the max norm; a gradient may be anything
+            graph, bias = graph.transpose(), bias[:0]
+        self._contraction = measure_contraction(graph, self.weight, bias, ACTIVATIONS[self.activation].lipschitz)
+        self._measured, self._magnitude = self._versions(), None
 
     def parameters(self) -> tuple[Tensor, ...]:
         return self.weight, self.bias
@@ -52,8 +80,9 @@ class WeightedMap(FixedPointMap):
         if weight.dtype != bias.dtype or bias.dtype not in PRECISE:
             expect(bias.dtype in PRECISE, "bias", "torch.float32 or torch.float64", bias.dtype)
             expect(weight.dtype == torch.bfloat16, "bias", f"{weight.dtype}, as the weight has", bias.dtype)
-        self.expect_graphs("contraction", self.contraction)
+        self.expect_graphs("contraction", self._contraction)
         self.activation = settings or "identity"
+        self._measured = self._versions()
 
     @property
     def heads(self) -> int:
@@ -68,7 +97,7 @@ class WeightedMap(FixedPointMap):
         return ACTIVATIONS[self.activation].function(self.bias)
 
     def magnitude(self) -> Tensor:
-        if self._magnitude is None:
+        if self._magnitude is None or self._measured != self._versions():
             self._magnitude = self.size(self.bias)
         return self._magnitude
 

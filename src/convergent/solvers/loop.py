@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from convergent import certify
-from convergent.errors import ConvergenceError, InputError
+from convergent.errors import ConvergenceError, InputError, expect
 from convergent.graph import SMALL, Graph
 from convergent.kernels import ROOM, SAFETY, Accuracy, clear_of
 from convergent.maps import FixedPointMap, LinearMap
@@ -35,9 +35,19 @@ HOST = 1 << 16  # graphs times heads up to which it is cheaper to bring their nu
 WORK = 4e9  # weights read in one burst at most, so that an interrupt is heard within seconds
 
 
-def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Tensor | None = None) -> Solution:
-    """Solve without gradient. ``tol`` [G, H] takes the place of the solver's own tolerance where it is given."""
+def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Tensor | None = None, still: bool = False) -> Solution:
+    """Solve without gradient.
+
+    ``tol`` [G, H] takes the place of the solver's own tolerance where it is given; ``still``: take no step, certify ``x0``.
+    """
     solver.check(fixed)
+    if x0 is not None:
+        fixed.expect_nodes("x0", x0)
+        expect(x0.dtype == fixed.dtype, "x0", f"{fixed.dtype}, as the map has", x0.dtype)
+    if tol is not None:
+        fixed.expect_graphs("tol", tol)
+    if still:
+        return _State.begin(solver, fixed, x0, tol).finish()
     solution, whole = _settled(solver, fixed, x0, tol)
     if solution is None:
         solution, whole = _iterated(solver, fixed, x0, tol)

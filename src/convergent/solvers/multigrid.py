@@ -27,6 +27,7 @@ from convergent.graph import Graph
 from convergent.kernels import Rows, backend
 from convergent.kernels.reference import row_of_position
 from convergent.maps import FixedPointMap, LinearMap
+from convergent.maps.base import version
 from convergent.solvers.bicgstab import BiCGStab
 from convergent.solvers.solver import Burst, Solver
 
@@ -180,7 +181,7 @@ class Cycle:
     """The operators of all levels for one map, in one dtype."""
 
     def __init__(self, fixed: LinearMap, dtype: torch.dtype):
-        self.version, self.dtype = fixed.weight._version, dtype
+        self.version, self.dtype = version(fixed.weight), dtype
         self.weight = fixed.weight.detach().to(dtype)  # not the tensor it is kept under, which could then never go
         structure = hierarchy(fixed.graph)
         self.operators = list(_operators(structure, backend(fixed.bias).ordered(fixed.graph.rows, self.weight)))
@@ -246,7 +247,7 @@ _cycles = WeakTensorKeyDictionary()
 def _prepared(fixed: LinearMap) -> Cycle:
     by_graph = _cycles.setdefault(fixed.weight, WeakKeyDictionary())
     known = by_graph.get(fixed.graph)
-    if known is None or known.version != fixed.weight._version:
+    if known is None or known.version != version(fixed.weight):
         loss = torch.finfo(fixed.dtype).eps / (1 - float(fixed.contraction.max())) if fixed.contraction.numel() else 0.0
         known = by_graph[fixed.graph] = Cycle(fixed, torch.float64 if loss > LOSS else fixed.dtype)
     return known
