@@ -27,7 +27,7 @@ class Fronts(NamedTuple):
 
     bounds: np.ndarray  # [G + 1] graph g has the fronts bounds[g] .. bounds[g + 1]
     table: np.ndarray  # [F + 1, 7]
-    index: np.ndarray  # [entries] positions of the rows beyond the pivots
+    beyond: np.ndarray  # [entries] positions of the rows beyond the pivots
     into: np.ndarray  # [entries] the same rows as rows of the parent
     order: np.ndarray  # [N] the node at each position; both count from the first of their graph
     position: np.ndarray  # [N] its inverse
@@ -80,7 +80,7 @@ def places(symbolic: Symbolic, group: int) -> Places:
         cpu_fronts.place_panels(fronts.bounds, fronts.table, group, layout, room)
         place, corner = np.empty(len(column), np.int64), np.empty((symbolic.num_nodes, 2), np.int64)
         structure = (_array(symbolic.segments), pointer, column, fronts.order, fronts.position)
-        cpu_fronts.place_edges(*structure, fronts.bounds, fronts.table, fronts.index, layout, place, corner)
+        cpu_fronts.place_edges(*structure, fronts.bounds, fronts.table, fronts.beyond, layout, place, corner)
         return Places(layout, room, place, corner)
 
     return symbolic.cached(("places", group), make)
@@ -108,8 +108,8 @@ def factor(symbolic: Symbolic, weight: Tensor, right: Tensor | None) -> tuple[Nu
     if heads and nodes:
         pointer, _, order, permuted = _structure(symbolic.rows)
         args = (
-            wide, _array(symbolic.segments), pointer, order, permuted, _array(weight), *fronts[:5], *where, panels.numpy(), bad, rights,
-            solution.numpy(),
+            wide, _array(symbolic.segments), pointer, order, permuted, _array(weight), *fronts[:5], *where,
+            panels.numpy(), bad, rights, solution.numpy(),
         )  # fmt: skip
         work = int((fronts.flops.sum() / 8 + 2 * fronts.fill.sum()) * heads)
         _run("factor", cpu_multifrontal, narrow, work, args)
@@ -123,7 +123,7 @@ def solve(symbolic: Symbolic, numbers: Numbers, right: Tensor, transposed: bool)
         number, fronts = _number(DOUBLE), symbolic.fronts
         narrow, wide = _lanes(numbers.width, number, heads % numbers.width != 0), _lanes(REGISTER, number, False)
         layout = places(symbolic, REGISTER // numbers.width).layout
-        structure = (_array(symbolic.segments), fronts.bounds, fronts.table, fronts.index, fronts.order, layout)
+        structure = (_array(symbolic.segments), fronts.bounds, fronts.table, fronts.beyond, fronts.order, layout)
         args = (wide, *structure, numbers.panels, transposed, _as(right, DOUBLE), out.numpy())
         _run("solve", cpu_substitution, narrow, sides * int(fronts.fill.sum()) * heads // 4, args)
     return out

@@ -3,10 +3,10 @@
 The first pass orders the nodes of every graph and counts; the second, once it is known how much room all graphs need, writes the
 fronts. Both take graph after graph from a counter, as many threads as there are.
 
-A front keeps two panels of width x stride numbers, one row per pivot k: row k of U (its last column is the slack, what the row loses),
-then column k of L. What it leaves for its parent, the rows beyond its pivots, is a square with the slack as one more column, which
-lives in a scratch of two stacks: fronts of odd depth use one and fronts of even depth the other, so that a front can write its own
-square while it reads those of its children.
+A front keeps two panels of width x stride numbers, one row per pivot k: row k of U, whose last column is the slack (what the row
+loses), then column k of L. What it leaves for its parent, the rows beyond its pivots, is a square with the slack as one more
+column. It lives in a scratch of two stacks: fronts of odd depth use one and fronts of even depth the other, so that a front can
+write its own square while it reads those of its children.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def fronts_worker(
         first, last = segments[graph], segments[graph + 1]
         fronts, base = counts[graph, FRONTS], pieces[graph]
         if fronts:
-            around, neighbours, own = start[first + graph :], adjacency[2 * pointer[first] :], (width[first:], rows[first:], above[first:])
+            around, neighbours = start[first + graph :], adjacency[2 * pointer[first] :]
+            own = (width[first:], rows[first:], above[first:])
             args = (order[first:], position[first:], *own, spare)
             beyond = collect_rows(last - first, fronts, around, neighbours, *args)
             cut_into_pieces(first, base, fronts, *own, spare[0], beyond, entries[graph], spare[1], table, index)

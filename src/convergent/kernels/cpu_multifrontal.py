@@ -222,18 +222,18 @@ def multiply_panels(narrow, wide, group, numbers, upper, pivots, others, stride,
         full = column + LONG * v <= out_step
         r, row = right + column, 0
         while row < others:
-            out, l = square + row * out_step + column, left + row * h
+            out, source = square + row * out_step + column, left + row * h
             if row + HIGH <= others:
                 if full:
-                    product_of_tile(narrow, wide, numbers, l, h, step, numbers, r, step, pivots, squares, out, out_step)
+                    product_of_tile(narrow, wide, numbers, source, h, step, numbers, r, step, pivots, squares, out, out_step)
                 else:
-                    product_of_columns(narrow, wide, numbers, l, h, step, numbers, r, step, pivots, squares, out, out_step)
+                    product_of_columns(narrow, wide, numbers, source, h, step, numbers, r, step, pivots, squares, out, out_step)
                 row += HIGH
             else:
                 if full:
-                    product_of_row(narrow, wide, numbers, l, h, step, numbers, r, step, pivots, squares, out, out_step)
+                    product_of_row(narrow, wide, numbers, source, h, step, numbers, r, step, pivots, squares, out, out_step)
                 else:
-                    product_of_vector(narrow, wide, numbers, l, h, step, numbers, r, step, pivots, squares, out, out_step)
+                    product_of_vector(narrow, wide, numbers, source, h, step, numbers, r, step, pivots, squares, out, out_step)
                 row += 1
         column += LONG * v if full else v
 
@@ -262,8 +262,8 @@ def factor_graph(narrow, wide, low, high, table, into, layout, base, signed, squ
 
 @kernel
 def factor_worker(
-    narrow, counter, wide, segments, pointer, order, permuted, weight, bounds, table, index, into, sequence, layout, room, place, corner,
-    numbers, bad, rights, out,
+    narrow, counter, wide, segments, pointer, order, permuted, weight, bounds, table, index, into, sequence, layout, room, place,
+    corner, numbers, bad, rights, out,
 ):  # fmt: skip
     """Factorise, and solve for right-hand sides while the factors are in the cache."""
     heads, h, graphs, sides = weight.shape[1], width(narrow), len(segments) - 1, len(rights)

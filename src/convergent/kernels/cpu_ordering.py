@@ -275,15 +275,16 @@ def finish(q, lists, first, last, size, left):
 
 @kernel
 def minimum_degree(nodes, start, adjacency, q, lists, spare, limit, order):
-    """Fill ``order`` with the nodes; returns multiply-adds of the elimination, more than ``limit`` where it gave up."""
+    """Fill ``order`` with the nodes; returns multiply-adds, or a part of them above ``limit`` where it gave up."""
     hubs, top = begin(nodes, start, adjacency, q, lists)
-    left, done, lowest, base, work = nodes - hubs, 0, 0, 1, 0.0
+    left, done, lowest, base = nodes - hubs, 0, 0, 1
+    work = least = 0.0
     put = left
     for i in range(nodes):
         if q[WEIGHT, i] == 0:
             order[put] = i
             put += 1
-    while done < left and work <= limit:
+    while done < left and least <= limit:
         while q[HEAD, lowest] < 0:
             lowest += 1
         pivot = q[HEAD, lowest]
@@ -316,4 +317,5 @@ def minimum_degree(nodes, start, adjacency, q, lists, spare, limit, order):
         q[START, pivot], q[LENGTH, pivot], q[DEGREE, pivot] = first, top - first, size
         q[ELEMENTS, pivot] = ELEMENT if top > first else DEAD
         work += weight * float(size + weight) ** 2
-    return work
+        least = work + float(size) ** 3 / 3  # the nodes of the element are all neighbours now, so they cost this much
+    return least

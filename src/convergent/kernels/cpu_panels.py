@@ -1,7 +1,7 @@
 """Dense blocks with the heads innermost, in vectors that hold several columns.
 
-A number of a block is a group of ``width(narrow)`` heads. A vector of ``width(wide)`` numbers holds one or more neighbouring columns, so
-that one head fills the registers as well as many do: what belongs to a whole row is repeated for each column.
+A number of a block is a group of ``width(narrow)`` heads. A vector of ``width(wide)`` numbers holds one or more neighbouring
+columns, so that one head fills the registers as well as many do: what belongs to a whole row is repeated for each column.
 """
 
 from __future__ import annotations
@@ -82,22 +82,22 @@ def _product(high: int, long: int):
     """The kernel of a matrix product for a tile of so many rows and vectors."""
 
     @intrinsic
-    def product(typing, narrow, wide, left, l, row_step, left_step, right, r, right_step, depth, out, o, out_step):
-        """out[i, v] = sum over k of left[l + i * row_step + k * left_step] * right[r + k * right_step + v]."""
+    def product(typing, narrow, wide, left, first, row_step, left_step, right, second, right_step, depth, out, o, out_step):
+        """out[i, v] = sum over k of left[first + i * row_step + k * left_step] * right[second + k * right_step + v]."""
         place = types.intp
 
         def generate(context, builder, sig, args):
-            _, _, left_v, l_v, row_v, left_step_v, right_v, r_v, right_step_v, depth_v, out_v, o_v, out_step_v = args
+            _, _, left_v, first_v, row_v, left_step_v, right_v, second_v, right_step_v, depth_v, out_v, o_v, out_step_v = args
             kind = _llvm(wide.width, wide.dtype)
             number = ir.IntType(64)
             sums = _sums(builder, kind, high * long)
             with cgutils.for_range(builder, depth_v, intp=number) as loop:
-                begin = builder.add(r_v, builder.mul(loop.index, right_step_v))
+                begin = builder.add(second_v, builder.mul(loop.index, right_step_v))
                 columns = [
                     _load(context, builder, right, right_v, builder.add(begin, number(v * wide.width)), wide.width)
                     for v in range(long)
                 ]
-                begin = builder.add(l_v, builder.mul(loop.index, left_step_v))
+                begin = builder.add(first_v, builder.mul(loop.index, left_step_v))
                 for i in range(high):
                     at_row = builder.add(begin, builder.mul(row_v, number(i)))
                     factor = _repeated(builder, _load(context, builder, left, left_v, at_row, narrow.width), wide.width)

@@ -7,7 +7,7 @@
 
 Where no weight of a graph and head is negative, every pivot is computed as a sum of what leaves its row (Grassmann, Taksar and
 Heyman 1985): the slack 1 - sum_j w_ij, which is summed up exactly from the weights as they are stored, and the weights to nodes
-that are not eliminated yet. Slacks are eliminated along, as one more column. While slacks are not negative nothing is ever subtracted,
+that are not eliminated yet. Slacks are eliminated along, as one more column. While no slack is negative nothing is ever subtracted,
 so every number is right to its last digits however close to one the rows are. Weights of either sign are eliminated as they are.
 
 No pivoting is needed where I - W is an H-matrix: some scaling of |W| has rows that sum to less than one.
@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import importlib
 from functools import cached_property
+from itertools import pairwise
+from math import fsum
 from types import ModuleType
 from typing import Any
 
@@ -133,9 +135,7 @@ def factor(symbolic: Symbolic, weight: Tensor, right: Tensor | None = None) -> t
 
 def _losing(pointer: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Whether the sum of each row is below one, exactly."""
-    from math import fsum
-
-    return np.array([fsum((1.0, *(-weight[a:b]))) > 0 for a, b in zip(pointer[:-1], pointer[1:], strict=True)], dtype=bool)
+    return np.array([fsum((1.0, *(-weight[a:b]))) > 0 for a, b in pairwise(pointer)], dtype=bool)
 
 
 def _stranded(row: Tensor, column: Tensor, used: Tensor, losing: Tensor) -> Tensor:
