@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -69,35 +70,45 @@ class Places(NamedTuple):
     room: np.ndarray  # [G] scratch that a graph needs
     place: np.ndarray  # [E] where the weight at each position of the rows is added
     corner: np.ndarray  # [N, 2] where the slack and the diagonal of every node are
+    structure: tuple[np.ndarray, np.ndarray, np.ndarray, bool]  # segments, and pointer, order of the rows and whether there is one
+    fill: float  # of all graphs
+    flops: float
 
 
 def places(symbolic: Symbolic, group: int) -> Places:
     """Panels whose rows are multiples of ``group`` numbers long."""
 
     def make() -> Places:
-        fronts, (pointer, column, _, _) = symbolic.fronts, _structure(symbolic.rows)
+        fronts, (pointer, column, order, permuted) = symbolic.fronts, _structure(symbolic.rows)
         layout, room = np.zeros((len(fronts.table), 3), np.int64), np.zeros(symbolic.num_graphs, np.int64)
         cpu_fronts.place_panels(fronts.bounds, fronts.table, group, layout, room)
         place, corner = np.empty(len(column), np.int64), np.empty((symbolic.num_nodes, 2), np.int64)
-        structure = (_array(symbolic.segments), pointer, column, fronts.order, fronts.position)
-        cpu_fronts.place_edges(*structure, fronts.bounds, fronts.table, fronts.beyond, layout, place, corner)
-        return Places(layout, room, place, corner)
+        segments, found = _array(symbolic.segments), (fronts.order, fronts.position, fronts.bounds, fronts.table, fronts.beyond)
+        cpu_fronts.place_edges(segments, pointer, column, *found, layout, place, corner)
+        sums = float(fronts.fill.sum()), float(fronts.flops.sum())
+        return Places(layout, room, place, corner, (segments, pointer, order, permuted), *sums)
 
     return symbolic.cached(("places", group), make)
 
 
-def _widths(heads: int, graphs: int) -> tuple[Lanes, Lanes]:
+@cache
+def _widths(heads: int, graphs: int, threads: int) -> tuple[Lanes, Lanes]:
     """Lanes for a block of heads, and for the columns of a panel: fewer heads where threads would have nothing to do."""
     narrow = next(width for width in (1, 2, 4, 8) if width >= min(heads, REGISTER))
-    while narrow > 1 and graphs * -(-heads // narrow) < torch.get_num_threads() and heads > narrow // 2:
+    while narrow > 1 and graphs * -(-heads // narrow) < threads and heads > narrow // 2:
         narrow //= 2
+    return _blocks(heads, narrow)
+
+
+@cache
+def _blocks(heads: int, narrow: int) -> tuple[Lanes, Lanes]:
     number = _number(DOUBLE)
     return _lanes(narrow, number, heads % narrow != 0), _lanes(REGISTER, number, False)
 
 
 def factor(symbolic: Symbolic, weight: Tensor, right: Tensor | None) -> tuple[Numbers, Tensor, Tensor | None]:
     heads, nodes, fronts = weight.shape[1], symbolic.num_nodes, symbolic.fronts
-    narrow, wide = _widths(heads, symbolic.num_graphs)
+    narrow, wide = _widths(heads, symbolic.num_graphs, torch.get_num_threads())
     where = places(symbolic, REGISTER // narrow.width)
     total, blocks = int(where.layout[-1, PANEL]), -(-heads // narrow.width)
     panels = torch.empty(blocks * total * narrow.width + 2 * REGISTER, dtype=DOUBLE)
@@ -106,13 +117,10 @@ def factor(symbolic: Symbolic, weight: Tensor, right: Tensor | None) -> tuple[Nu
     rights = np.empty((0, nodes, heads)) if right is None else _as(right, DOUBLE)
     solution = torch.empty(rights.shape, dtype=DOUBLE)
     if heads and nodes:
-        pointer, _, order, permuted = _structure(symbolic.rows)
         args = (
-            wide, _array(symbolic.segments), pointer, order, permuted, _array(weight), *fronts[:5], *where,
-            panels.numpy(), bad, rights, solution.numpy(),
+            wide, *where.structure, _array(weight), *fronts[:5], *where[:4], panels.numpy(), bad, rights, solution.numpy()
         )  # fmt: skip
-        work = int((fronts.flops.sum() / 8 + 2 * fronts.fill.sum()) * heads)
-        _run("factor", cpu_multifrontal, narrow, work, args)
+        _run("factor", cpu_multifrontal, narrow, int((where.flops / 8 + 2 * where.fill) * heads), args)
     return Numbers(panels.numpy(), narrow.width), torch.from_numpy(bad == 0), None if right is None else solution
 
 
@@ -120,10 +128,9 @@ def solve(symbolic: Symbolic, numbers: Numbers, right: Tensor, transposed: bool)
     out = torch.empty(right.shape, dtype=DOUBLE)
     sides, _, heads = right.shape
     if out.numel():
-        number, fronts = _number(DOUBLE), symbolic.fronts
-        narrow, wide = _lanes(numbers.width, number, heads % numbers.width != 0), _lanes(REGISTER, number, False)
-        layout = places(symbolic, REGISTER // numbers.width).layout
-        structure = (_array(symbolic.segments), fronts.bounds, fronts.table, fronts.beyond, fronts.order, layout)
+        fronts, (narrow, wide) = symbolic.fronts, _blocks(heads, numbers.width)
+        where = places(symbolic, REGISTER // numbers.width)
+        structure = (where.structure[0], fronts.bounds, fronts.table, fronts.beyond, fronts.order, where.layout)
         args = (wide, *structure, numbers.panels, transposed, _as(right, DOUBLE), out.numpy())
-        _run("solve", cpu_substitution, narrow, sides * int(fronts.fill.sum()) * heads // 4, args)
+        _run("solve", cpu_substitution, narrow, int(where.fill * (sides * heads / 4)), args)
     return out
