@@ -126,7 +126,8 @@ def _case_table(benchmark: str, case: Case) -> Table:
             "" if worst is None else f"{worst:.1e}",
             _note(case, name),
         )
-    for name, value in case.measured.items():
+    numbers = {name: value for name, value in case.measured.items() if not isinstance(value, list | dict)}
+    for name, value in numbers.items():
         table.add_row(name, "", "", "", "", f"{value:.4g}" if isinstance(value, float) else str(value))
     return table
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import cuda, near_one, step, w1
+from benchmarks import certificate, cuda, near_one, step, w1
 from benchmarks.calibrate import calibrate
 from benchmarks.cuda import growth, iteration, large, layer, methods, problem
 from benchmarks.measure import OURS, Candidate, Timing, at_rest, interleave
@@ -359,3 +359,17 @@ def test_ratios_and_targets() -> None:
         "value": None,
         "met": None,
     }
+
+
+# --- the picture of the README ---
+
+
+def test_the_certified_bound_is_above_the_true_error() -> None:
+    report = json.loads(json.dumps(certificate.run(Options(quick=True)).to_json()))
+    (case,) = report["cases"]
+    found = case["measured"]
+    assert all(bound >= error for bound, error in zip(found["bound"], found["error"], strict=True))
+    assert found["step_length"][-1] < found["error"][-1] < found["bound"][-1] <= certificate.TOL / 100
+    assert [target["met"] for target in report["targets"]] == [True]
+    texts = {text.get_text() for axes in certificate.draw(report).axes for text in axes.texts}
+    assert any("is wrong by" in text for text in texts)
