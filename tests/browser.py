@@ -102,11 +102,12 @@ def open_page(
         browser.wait_for("Page.loadEventFired")
         browser.wait_until_quiet()
         answer = None if ask is None else browser.evaluate(ask)
-        if screenshot is not None:
+        dom = browser.evaluate("document.documentElement.outerHTML")
+        console = [line for event in browser.events for line in _error(event)]
+        if screenshot is not None:  # last: for a moment the window is 1 pixel wide then, and what the page says to that is no error
             shot = browser.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=_whole(browser))
             screenshot.write_bytes(base64.b64decode(shot["data"]))
-        dom = browser.evaluate("document.documentElement.outerHTML")
-        return Visit(dom, [line for event in browser.events for line in _error(event)], answer)
+        return Visit(dom, console, answer)
 
 
 def _whole(browser: _Browser) -> dict[str, float]:
