@@ -23,7 +23,7 @@ def main() -> None:
     settings = parser.parse_args()
     if chromium() is None:
         parser.error("screenshots need Chromium or Chrome, and neither is installed")
-    pages = sorted(settings.site.rglob("*.html"))
+    pages = sorted(page for page in settings.site.rglob("*.html") if page.name != "404.html")  # it needs a server
     if not pages:
         parser.error(f"{settings.site}: expected a built site, but it has no pages")
     settings.out.mkdir(parents=True, exist_ok=True)

@@ -37,6 +37,21 @@ LOOK = """
 })()
 """
 
+SEARCH = """
+(async () => {
+  const field = document.querySelector(".md-search__input");
+  field.focus();
+  field.value = "Anderson";
+  field.dispatchEvent(new Event("keyup", { bubbles: true }));
+  for (let turn = 0; turn < 100; turn++) {
+    const found = document.querySelectorAll(".md-search-result__item").length;
+    if (found > 0) return found;
+    await new Promise((done) => setTimeout(done, 100));
+  }
+  return 0;
+})()
+"""
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -62,6 +77,14 @@ def test_a_browser_shows_the_page(site: Path, name: str) -> None:
     assert visit.answer["missing"] == []
     assert visit.answer["elsewhere"] == []
     assert visit.answer["width"] <= NARROW, f"the page scrolls sideways on a window of {NARROW} pixels"
+
+
+@needs_mkdocs
+@needs_browser
+def test_the_search_works_without_a_server(site: Path) -> None:
+    visit = open_page(built(site, "index.md"), ask=SEARCH)
+    assert visit.console == []
+    assert visit.answer >= 3
 
 
 @needs_mkdocs
