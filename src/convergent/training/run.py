@@ -22,7 +22,7 @@ from typing import Any
 
 from convergent.errors import InputError
 from convergent.nn.model import GraphModel
-from convergent.storage.files import append_text, write_atomically
+from convergent.storage.files import append_bytes, write_atomically
 from convergent.storage.files import read_json as read_json
 from convergent.storage.files import write_json as write_json
 
@@ -85,7 +85,7 @@ def append_row(path: Path, row: dict[str, float]) -> None:
     if new:
         writer.writeheader()
     writer.writerow(row)
-    append_text(path, text.getvalue())
+    append_bytes(path, text.getvalue().encode())
 
 
 def keep_rows(path: Path, last_step: int) -> None:
