@@ -12,7 +12,20 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from convergent.errors import InputError
 from convergent.storage.files import write_atomically
 
-NEEDED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "global_step", "solves", "worst_bound", "random")
+KEEPER = "keeper"  # the name of its state, among those of callbacks
+
+# What a run is resumed from, and its type; of optimisers and schedules there is one.
+NEEDED = {
+    "state_dict": dict,
+    "optimizer_states": list,
+    "lr_schedulers": list,
+    "loops": dict,
+    "callbacks": dict,
+    "global_step": int,
+    "solves": dict,
+    "worst_bound": float,
+    "random": torch.Tensor,
+}
 
 
 class Checkpoints(CheckpointIO):
@@ -42,9 +55,13 @@ def read_checkpoint(path: Path, map_location: Any = None) -> dict[str, Any]:
         raise InputError(f"{path}: expected a checkpoint, but there is no such file") from None
     except Exception as error:  # torch raises all kinds
         raise damaged(path, "it is empty" if path.stat().st_size == 0 else "it could not be read") from error
-    missing = [name for name in NEEDED if name not in found] if isinstance(found, dict) else list(NEEDED)
-    if missing:
-        raise damaged(path, f"it has no {missing[0]}")
+    if not isinstance(found, dict):
+        raise damaged(path, "it holds something else")
+    for name, kind in NEEDED.items():
+        if not isinstance(found.get(name), kind) or (kind is list and len(found[name]) != 1):
+            raise damaged(path, f"it has no {name}" if name not in found else f"its {name} cannot be used")
+    if not found["callbacks"].get(KEEPER):  # Lightning passes over an empty one
+        raise damaged(path, "it has no state of its keeper")
     return found
 
 
