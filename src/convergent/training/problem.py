@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from convergent.nn.model import GraphModel
 from convergent.nn.scaler import ScaledModel
 from convergent.tasks import classification, pore_network, value_iteration
 from convergent.tasks.batch import GraphBatch
-from convergent.tasks.folder import Column, Schema, read_folder
+from convergent.tasks.folder import Column, Schema, find_table, read_folder
 from convergent.training.config import TrainConfig
 from convergent.training.models import CLASSIFICATION, FOLDER, PORES, VALUE_ITERATION, Named, find
 
@@ -77,6 +78,10 @@ class Problem(ABC):
     @abstractmethod
     def schema(self) -> Schema | None:
         """The columns of the tables that hold such networks; None: they are not read from tables."""
+
+    def inputs(self) -> list[Path]:
+        """The files that graphs are read from, if any."""
+        return []
 
     def held_out(self, graphs: int) -> GraphBatch:
         """Graphs that are never trained on, the same ones every time."""
@@ -255,6 +260,9 @@ class FolderProblem(Stored):
     def schema(self) -> Schema:
         return self._schema
 
+    def inputs(self) -> list[Path]:
+        return [find_table(Path(self.given.path), name) for name in ("nodes", "edges")]
+
 
 def _plain(columns: tuple[Column, ...]) -> dict[str, int]:
     """Columns of numbers, and where each stands among the features."""
@@ -307,3 +315,6 @@ class ClassificationProblem(Stored):
     @property
     def schema(self) -> None:
         return None
+
+    def inputs(self) -> list[Path]:
+        return classification.raw_files(self.settings().name)
