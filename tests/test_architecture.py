@@ -20,6 +20,7 @@ TESTS = ROOT / "tests"
 # "__init__" is the front door, convergent/__init__.py: it may import all, and only the last room may come in by it.
 ROOMS = (
     ("errors",),
+    ("settings",),
     ("kernels",),
     ("graph", "operations"),
     ("maps", "weights"),
