@@ -40,6 +40,7 @@ WITHOUT_SOURCE = {
     "test_architecture.py": "this file",
     "test_examples.py": "runs every script in examples/",
     "test_benchmarks.py": "runs the smallest case of benchmarks/",
+    "test_pages.py": "opens the pages of docs/ in a browser",
     "test_public_names.py": "what `import convergent` offers",
 }
 

@@ -267,8 +267,12 @@ def data(
 
 
 @app.command(
-    epilog="Examples: [bold]convergent bench --quick[/]  |  [bold]convergent bench w1 growth --out results/bench[/]  |  "
-    "[bold]convergent bench --device cuda --parts iteration,layer[/]"
+    epilog=examples(
+        "bench --quick",
+        "bench w1 growth --out results/bench",
+        "bench --device cuda --parts iteration,layer",
+        "bench --page docs/benchmarks.md",
+    )
 )
 def bench(
     names: Annotated[
@@ -284,11 +288,15 @@ def bench(
     seed: Annotated[int, typer.Option(help="Of the random problems.")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="Of torch, MKL and numba.")] = 2,
     parts: Annotated[str | None, typer.Option(metavar="PART,...", help="Only these parts of the benchmark cuda.")] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page on all results there are, in Markdown; without a NAME nothing is run."),
+    ] = None,
 ) -> None:
     """Measure every speed claim against its peers (in a checkout of the repository)."""
     from convergent.cli.bench import run
 
-    run(names or [], device, quick, out, seed, threads, parts.split(",") if parts else [])
+    run(names or [], device, quick, out, seed, threads, parts.split(",") if parts else [], page)
 
 
 @app.command(

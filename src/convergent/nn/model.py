@@ -28,9 +28,9 @@ class Inputs(NamedTuple):
 
 
 class GraphModel(nn.Module):
-    """From a graph with features to answers per node [N, outputs], or with a readout per graph [G, outputs].
+    """Base class of all models: from a graph with features to answers [N, outputs], or [G, outputs] per graph with a readout.
 
-    A subclass keeps the arguments of its constructor in ``settings``; ``GraphModel.rebuild`` makes the same model from them.
+    A subclass keeps the arguments of its constructor in ``settings``, from which ``GraphModel.rebuild`` makes the same model.
     """
 
     kinds: ClassVar[dict[str, type[GraphModel]]] = {}
@@ -80,13 +80,13 @@ class GraphModel(nn.Module):
         batch: Tensor | None = None,
         return_solution: bool = False,
     ) -> Any:
-        """The answer, and where asked for the ``Solution`` it was decoded from.
+        """The answer, and with ``return_solution`` the ``Solution`` that it was decoded from.
 
         Args:
             x: node features [N, F], or [N] for a single one.
             edge_index: [2, E], or a ``Graph``, which saves indexing the same edges again.
             edge_attr: edge features [E, D]; None: ones.
-            batch: the graph of every node, [N].
+            batch: the graph of every node, [N]; None: one graph.
             return_solution: return (answer, solution); the solution of a model without a fixed point is None.
         """
         inputs = self.prepare(x, edge_index, edge_attr, batch)
@@ -117,7 +117,7 @@ class GraphModel(nn.Module):
         return Inputs(graph, nodes, edges.to(nodes.dtype))
 
     def forgiving(self) -> GraphModel:
-        """Itself; from now on its solves report what they could not reach instead of raising."""
+        """Return the model itself, whose solves from now on report a missed tolerance in their status instead of raising."""
         for part in self.modules():
             if isinstance(solver := getattr(part, "solver", None), Solver):
                 part.__dict__["solver"] = replace(solver, throw=False)
