@@ -21,6 +21,7 @@ TESTS = ROOT / "tests"
 ROOMS = (
     ("errors",),
     ("settings",),
+    ("storage",),
     ("kernels",),
     ("graph", "operations"),
     ("maps", "weights"),

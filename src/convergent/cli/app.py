@@ -8,13 +8,27 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from convergent.errors import ConvergenceError, InputError
+from convergent.training.signals import at_once, exit_code
 
 # The base of typer's errors: click's, or that of the copy of click which newer versions bring.
 TyperError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
+
+class Commands(TyperGroup):
+    """Commands that end with the exit code of the signal that stopped them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise typer.Exit(exit_code(stop)) from stop
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -57,7 +71,12 @@ def examples(*commands: str) -> str:
 
 
 def main() -> None:
-    """Run the command; every error of the user is one line and exit code 2."""
+    """Run the command; every error of the user is one line and exit code 2, and a signal is 128 and its number."""
+    with at_once():
+        _main()
+
+
+def _main() -> None:
     try:
         code = app(prog_name="convergent", standalone_mode=False)
     except TyperError as error:
@@ -72,8 +91,8 @@ def main() -> None:
         fail(f"{error.name} is not installed; it comes with: pip install 'convergent[all]'")
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
+    except (KeyboardInterrupt, typer.Abort) as stop:
+        sys.exit(exit_code(stop))
     sys.exit(code if isinstance(code, int) else 0)
 
 

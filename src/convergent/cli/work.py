@@ -22,6 +22,7 @@ from convergent.training.config import TrainConfig
 from convergent.training.models import CLASSIFICATION, FEATURES, FOLDER, MODELS, PORES, VALUE_ITERATION, find
 from convergent.training.problem import TEST, Problem, Stored
 from convergent.training.provenance import provenance
+from convergent.training.run import CONFIG
 
 # Settings with an option of their own, and the task they belong to.
 OPTIONS = {"path": ("--data", FOLDER), "targets": ("--target", FOLDER), "data_root": ("--data-root", CLASSIFICATION)}
@@ -113,9 +114,9 @@ def train(
     try:
         result = run(config, folder, resume, accelerator, devices, not as_json, nodes)
     except KeyboardInterrupt:
-        err.print(
-            f"stopped; the run is saved. Continue it with: convergent train --resume {folder}", soft_wrap=True, highlight=False
-        )
+        saved = f"the run is saved. Continue it with: convergent train --resume {folder}"
+        begun = (folder / CONFIG).exists()
+        err.print(f"stopped; {saved if begun else 'nothing was done yet'}", soft_wrap=True, highlight=False)
         raise
     rows = [(name, value) for name, value in result["validation"].items()]
     rows += [(name.replace("_", " "), value) for name, value in result["solves"].items()]

@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from convergent.errors import InputError, expect
+from convergent.storage.files import discard_folder, private_name, remove_parts, sync_file, sync_folder
+from convergent.storage.fingerprint import fingerprint
+from convergent.storage.lock import lock_file
 from convergent.tasks.batch import GraphBatch
 
 if TYPE_CHECKING:
@@ -53,10 +56,13 @@ def load(name: str, data_root: Path | str | None = None, cache: Path | str | Non
 
     expect(name in SETS, "name", f"one of {', '.join(SETS)}", repr(name))
     cache = default_cache() if cache is None else Path(cache)
-    if data_root is not None:
-        _copy_raw(Path(data_root) / name / "raw", cache / name / "raw")
-    elif name == "PTC":  # the collection's PTC_MR has its hydrogens removed: other graphs than those of the papers
+    if data_root is None and name == "PTC":
+        # the collection's PTC_MR has its hydrogens removed: other graphs than those of the papers
         raise InputError("data_root: expected a folder with PTC/raw, which cannot be downloaded, but got None")
+    if not _is_prepared(cache / name, data_root):
+        with lock_file(cache / f".{name}.lock", str(cache / name), wait=True):
+            if not _is_prepared(cache / name, data_root):  # another process may have done it meanwhile
+                _prepare(name, data_root, cache)
     dataset = TUDataset(str(cache), name)
     labelled = dataset[0].x is not None
     widest = 0 if labelled else max(int(_degrees(data).max()) for data in dataset if data.num_edges)
@@ -68,16 +74,50 @@ def default_cache() -> Path:
     return Path(base) / "convergent" / "tudatasets"
 
 
-def _copy_raw(source: Path, target: Path) -> None:
+def raw_files(name: str, cache: Path | str | None = None) -> list[Path]:
+    """The files that a set in the cache was made from."""
+    folder = (default_cache() if cache is None else Path(cache)) / name / "raw"
+    return sorted(file for file in folder.iterdir() if file.is_file())
+
+
+def _is_prepared(folder: Path, data_root: Path | str | None) -> bool:
+    """Whether a set is in the cache, made from the files that it would be made from now."""
+    if not ((folder / "processed" / "data.pt").exists() and (folder / "raw").is_dir()):
+        return False
+    if data_root is None:
+        return True
+    given, used = (
+        {file.name: fingerprint(file) for file in sorted(raw.iterdir()) if file.is_file()}
+        for raw in (_given_raw(folder.name, data_root), folder / "raw")
+    )
+    return given == used
+
+
+def _given_raw(name: str, data_root: Path | str) -> Path:
+    source = Path(data_root) / name / "raw"
     if not source.is_dir():
         raise InputError(f"data_root: expected the raw files in {source}, but there is no such folder")
-    target.mkdir(parents=True, exist_ok=True)
-    for file in sorted(source.iterdir()):
-        copied = target / file.name
-        if not copied.exists() or copied.stat().st_size != file.stat().st_size:
-            partial = copied.with_suffix(".part")
-            shutil.copyfile(file, partial)
-            partial.replace(copied)
+    return source
+
+
+def _prepare(name: str, data_root: Path | str | None, cache: Path) -> None:
+    """Let PyG process a set in a folder of its own, which becomes that of the set when it is complete."""
+    from torch_geometric.datasets import TUDataset
+
+    remove_parts(cache, name)
+    partial = private_name(cache / name)
+    try:
+        if data_root is not None:
+            shutil.copytree(_given_raw(name, data_root), partial / name / "raw")
+        TUDataset(str(partial), name)
+        for file in (partial / name).rglob("*.*"):
+            sync_file(file)
+        if (cache / name).exists():
+            discard_folder(cache / name)
+        (partial / name).rename(cache / name)
+        sync_folder(cache)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _degrees(data: Data) -> Tensor:

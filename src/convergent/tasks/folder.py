@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from convergent.errors import InputError, expect
 from convergent.settings import Name, build, check_fields
+from convergent.storage.files import whole_file
 from convergent.tasks.batch import GraphBatch
 from convergent.tasks.table import Column, Table, read_cells
 
@@ -214,10 +215,9 @@ def write_folder(path: Path | str, batch: GraphBatch, schema: Schema, ending: st
     edges = {"graph": graph[source], "source": source - start[graph[source]], "target": target - start[graph[target]]}
     edges |= dict(zip([column.name for column in schema.edges], batch.edge_attr.numpy()[order].T, strict=True))
     for name, columns in (("nodes", nodes), ("edges", edges)):
-        table, file = pandas.DataFrame(columns), folder / f"{name}.{ending}"
-        partial = file.with_name(f".{file.name}.part")
-        table.to_csv(partial, index=False) if ending == "csv" else table.to_parquet(partial, index=False)
-        partial.replace(file)
+        table = pandas.DataFrame(columns)
+        with whole_file(folder / f"{name}.{ending}") as stream:
+            table.to_csv(stream, index=False, mode="wb") if ending == "csv" else table.to_parquet(stream, index=False)
 
 
 def from_networkx(

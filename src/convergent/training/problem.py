@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from convergent.nn.scaler import ScaledModel
 from convergent.settings import AtLeast, AtMost, Name, OneOf, Seed, Share, build, check_fields
 from convergent.tasks import classification, pore_network, value_iteration
 from convergent.tasks.batch import GraphBatch
-from convergent.tasks.folder import Column, Schema, read_folder
+from convergent.tasks.folder import Column, Schema, find_table, read_folder
 from convergent.training.config import TrainConfig
 from convergent.training.models import CLASSIFICATION, FOLDER, PORES, VALUE_ITERATION, Named, find
 
@@ -79,6 +80,10 @@ class Problem(ABC):
     @abstractmethod
     def schema(self) -> Schema | None:
         """The columns of the tables that hold such networks; None: they are not read from tables."""
+
+    def inputs(self) -> list[Path]:
+        """The files that graphs are read from, if any."""
+        return []
 
     def held_out(self, graphs: int) -> GraphBatch:
         """Graphs that are never trained on, the same ones every time."""
@@ -261,6 +266,9 @@ class FolderProblem(Stored):
     def schema(self) -> Schema:
         return self._schema
 
+    def inputs(self) -> list[Path]:
+        return [find_table(Path(self.given.path), name) for name in ("nodes", "edges")]
+
 
 def _logs(columns: tuple[Column, ...]) -> list[int]:
     """Where the columns stand among the features whose logarithm is added."""
@@ -314,3 +322,6 @@ class ClassificationProblem(Stored):
     @property
     def schema(self) -> None:
         return None
+
+    def inputs(self) -> list[Path]:
+        return classification.raw_files(self.settings().name)

@@ -1,12 +1,14 @@
 """A training run is a folder:
 
     config.json         what was asked for
+    data.json           fingerprints of the files it learns from, where it reads any
     metrics.csv         a row per logged step;  validation.csv: a row per validation;  tensorboard/: the same, where it is installed
     checkpoint.pt       everything needed to go on: tensors and numbers only, read as such
     model.safetensors   the best model, with its kind and settings in the header: it cannot carry code
     result.json         what came out, with versions, commit, seed, machine and time
 
-Files are written beside their place and then moved into it, so that at no moment one is half there.
+Files are whole or not there (``convergent.storage.files``), but for the tables, whose last lines a resumed run writes again.
+One process owns the folder (``convergent.storage.lock``).
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import csv
 import io
 import json
 import math
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -24,35 +25,12 @@ from convergent.errors import InputError
 from convergent.nn.arguments import outline
 from convergent.nn.model import GraphModel
 from convergent.settings import checked, parse_json
+from convergent.storage.files import append_text, write_atomically
+from convergent.storage.files import read_json as read_json
+from convergent.storage.files import write_json as write_json
 
-CONFIG, METRICS, VALIDATIONS = "config.json", "metrics.csv", "validation.csv"
+CONFIG, DATA, METRICS, VALIDATIONS = "config.json", "data.json", "metrics.csv", "validation.csv"
 CHECKPOINT, MODEL, RESULT, TENSORBOARD = "checkpoint.pt", "model.safetensors", "result.json", "tensorboard"
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """The whole file or nothing, on the disk before anybody sees it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with partial.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def write_json(path: Path, data: Any) -> None:
-    write_atomically(path, (json.dumps(data, indent=1) + "\n").encode())
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return parse_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: expected a file, but there is none") from None
-    except ValueError as error:  # not JSON, or not UTF-8
-        raise InputError(f"{path}: expected JSON, but could not read it: {error}") from error
 
 
 # --- models ---
@@ -85,7 +63,7 @@ def load_model(path: Path | str) -> tuple[GraphModel, dict[str, Any]]:
 
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"{path}: expected a model file, but there is none")
+        raise InputError(f"no such file: {path} (expected a model)")
     try:
         with safe_open(str(path), framework="pt") as stream:
             header = stream.metadata() or {}
@@ -160,15 +138,18 @@ def append_row(path: Path, row: dict[str, float]) -> None:
     if new:
         writer.writeheader()
     writer.writerow(row)
-    with path.open("a", encoding="utf-8", newline="") as stream:
-        stream.write(text.getvalue())
+    append_text(path, text.getvalue())
 
 
 def keep_rows(path: Path, last_step: int) -> None:
-    """Forget what was logged after the step that a resumed run starts from, and a line that was cut off."""
+    """Forget what was logged after the step that a resumed run starts from, and what a crash has cut off or left empty."""
     if not path.exists():
         return
-    lines = path.read_text(encoding="utf-8").splitlines()
+    text = path.read_text(encoding="utf-8", errors="replace")
+    lines = text[: text.rfind("\n") + 1].splitlines()
+    if not lines:
+        path.unlink()
+        return
     kept = [lines[0], *(line for line in lines[1:] if _step(line) <= last_step and line.count(",") == lines[0].count(","))]
     write_atomically(path, ("\n".join(kept) + "\n").encode())
 
