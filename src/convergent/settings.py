@@ -163,7 +163,12 @@ def _default(entry: Field[Any]) -> Any:
 
 
 def arguments(
-    kind: Callable[..., Any], data: Any, label: str = "settings", prefix: str = "", hints: Mapping[str, Any] | None = None
+    kind: Callable[..., Any],
+    data: Any,
+    label: str = "settings",
+    prefix: str = "",
+    hints: Mapping[str, Any] | None = None,
+    spare: bool = False,
 ) -> dict[str, Any]:
     """Names and values for the constructor of ``kind``, checked and converted.
 
@@ -172,13 +177,14 @@ def arguments(
         label: what the whole is called in a message.
         prefix: of every name in a message.
         hints: types by name that are stricter than those of the constructor.
+        spare: there may be other names, which are left out.
 
     Raises:
         InputError: the first thing that is wrong, as ``NAME: expected X, but got Y``.
     """
     expect(isinstance(data, Mapping), label, "an object with names and values", shown(data))
     known = settings_of(kind)
-    for name in data:
+    for name in () if spare else data:
         expect(name in known, label, f"some of {', '.join(known)}", shown(name))
     values = {}
     for name, setting in known.items():

@@ -17,20 +17,61 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from convergent.errors import InputError
 from convergent.nn.arguments import outline
 from convergent.nn.model import GraphModel
-from convergent.settings import checked, parse_json
+from convergent.settings import Measure, Natural, arguments, checked, parse_json
 from convergent.storage.files import append_text, write_atomically
 from convergent.storage.files import read_json as read_json
 from convergent.storage.files import write_json as write_json
+from convergent.training.config import TrainConfig
 
 CONFIG, DATA, METRICS, VALIDATIONS = "config.json", "data.json", "metrics.csv", "validation.csv"
 CHECKPOINT, MODEL, RESULT, TENSORBOARD = "checkpoint.pt", "model.safetensors", "result.json", "tensorboard"
+
+
+# --- what was asked for, and what came out ---
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is read of result.json; the rest of it is for people."""
+
+    config: TrainConfig
+    steps: Natural
+    best_step: int
+    seconds: Measure
+    validation: dict[str, Measure]
+    solves: dict[str, Measure]
+
+
+def read_config(path: Path) -> TrainConfig:
+    data = read_json(path)
+    with _named(path):
+        return TrainConfig.from_json(data)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """All of result.json, once it is sure that what is read of it is there."""
+    data = read_json(path)
+    with _named(path):
+        arguments(Result, data, "result", spare=True)
+    return cast(dict[str, Any], data)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors that say which file they are about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 # --- models ---
