@@ -6,8 +6,8 @@
             forks.run(["predict", ...], watch=out, at=number)             # killed before its n-th operation
             forks.run(["predict", ..., "--resume"], watch=out)            # goes on
 
-Operations are those that change what is on disk: opening a file for writing, the first write to it, fsync, rename, unlink, rmdir, mkdir,
-truncate and link, on paths in the watched folder. A kill at a write leaves half of what was to be written.
+Operations are those that change what is on disk: opening a file for writing, the first write to it, fsync, rename, unlink, rmdir,
+mkdir, truncate and link, on paths in the watched folder. A kill at a write leaves half of what was to be written.
 
 Every command runs in a process of its own, forked from one that has imported everything, so that it takes as long as its work.
 The module is its own server: ``python kills.py`` reads requests from its standard input.
@@ -66,7 +66,7 @@ class Forks:
         self.environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_WAIT_POLICY": "passive", **threads, **(environment or {})}
 
     def __enter__(self) -> Self:
-        self.log = tempfile.TemporaryFile()  # noqa: SIM115  (closed in __exit__)
+        self.log = tempfile.TemporaryFile()
         command = [sys.executable, __file__]
         self.server = subprocess.Popen(
             command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
@@ -145,11 +145,11 @@ class Injection:
         if self.busy:
             return
         if event == "open" and arguments[2] & WRITES and self.is_watched(arguments[0]):
-            self.step(needs_space=True)
+            self.step(needs_space=True, path=arguments[0])
         elif event in CHANGES:
             place = arguments[-1] if event in ("os.remove", "os.rmdir", "os.mkdir") else None
             if self.is_watched(arguments[0], place):
-                self.step(needs_space=event == "os.mkdir")
+                self.step(needs_space=event == "os.mkdir", path=arguments[0])
 
     def synced(self, descriptor: Any) -> None:
         number = descriptor if isinstance(descriptor, int) else descriptor.fileno()
@@ -165,7 +165,7 @@ class Injection:
     def is_full(self) -> bool:
         return self.fault == FULL and self.at is not None and self.count >= self.at
 
-    def step(self, needs_space: bool, stream: Any = None, content: Any = None) -> None:
+    def step(self, needs_space: bool, path: Any = None, stream: Any = None, content: Any = None) -> None:
         """One operation, which is about to happen."""
         self.count += 1
         os.pwrite(self.counter, str(self.count).encode(), 0)
@@ -173,7 +173,7 @@ class Injection:
             return
         if self.fault == FULL:
             if needs_space:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *([] if path is None else [os.fsdecode(path)]))
         elif self.count == self.at:
             if stream is not None:
                 stream.write(content[: len(content) // 2])
@@ -191,7 +191,7 @@ class Written:
         whole = content if isinstance(content, str | bytes) else bytes(content)
         if not self.begun or self.injection.is_full():
             self.begun = True
-            self.injection.step(True, self.stream, whole)
+            self.injection.step(needs_space=True, stream=self.stream, content=whole)
         return self.stream.write(whole)
 
     def writelines(self, lines: Any) -> None:
@@ -261,7 +261,7 @@ def answer(request: dict[str, Any], folder: str) -> dict[str, Any]:
 
 def serve() -> None:
     with contextlib.suppress(ImportError):
-        import torch.utils.tensorboard  # noqa: F401
+        import tensorboard.summary.writer.record_writer  # noqa: F401
     import lightning  # noqa: F401
     import pandas  # noqa: F401
     import pyarrow.parquet  # noqa: F401

@@ -178,18 +178,24 @@ def _keep_held_out(task: str, changes: dict[str, Any], seed: int | None) -> None
 def predict(model: Path, folder: Path, target: Path, ending: str, resume: bool, device: str, as_json: bool) -> None:
     from convergent.training.progress import bar
 
-    with bar(err) as progress:
+    progress = bar(err)
+    progress.start()
+    try:
         task = progress.add_task("nodes", total=count_nodes(folder))
-        try:
-            result = predicting.predict(
-                model, folder, target, ending, resume, usable(device), report=lambda nodes: progress.advance(task, nodes)
-            )
-        except KeyboardInterrupt:
-            progress.stop()
-            paths = f"{quote(str(model))} {quote(str(folder))} --out {quote(str(target))}"
-            command = f"convergent predict {paths} --format {ending} --resume"
-            tell(f"stopped; finished predictions are saved. Continue with: {command}")
-            raise
+        result = predicting.predict(
+            model, folder, target, ending, resume, usable(device), report=lambda nodes: progress.advance(task, nodes)
+        )
+    except KeyboardInterrupt:
+        progress.stop()
+        paths = f"{quote(str(model))} {quote(str(folder))} --out {quote(str(target))}"
+        command = f"convergent predict {paths} --format {ending} --resume"
+        tell(f"stopped; finished predictions are saved. Continue with: {command}")
+        raise
+    except BaseException:
+        progress.live.transient = True  # what was refused leaves one line, and no bar
+        progress.live.stop()
+        raise
+    progress.stop()
     rows = [("graphs", result["graphs"]), ("nodes", result["nodes"])]
     rows += [(name.replace("_", " "), value) for name, value in result["solves"].items()]
     title = f"{target / result['files'][0]} and {result['files'][1]}"

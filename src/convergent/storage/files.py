@@ -33,7 +33,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A stream into a part, which becomes ``path`` at the end of the block, or is removed where that fails."""
     partial = private_name(path)
     try:
-        with _naming(path):
+        with _naming(path, partial):
             with partial.open("xb") as stream:
                 yield stream
                 stream.flush()
@@ -46,12 +46,12 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Errors of writing, such as a full disk, do not say which file they belong to."""
+def _naming(path: Path, partial: Path | None = None) -> Iterator[None]:
+    """Errors of writing, such as a full disk, do not say which file they belong to, or name its part."""
     try:
         yield
     except OSError as error:
-        if error.filename is None and error.errno is not None:
+        if error.errno is not None and error.filename in (None, partial and str(partial)):
             raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
         raise
 
@@ -62,10 +62,10 @@ def write_atomically(path: Path, content: bytes) -> None:
         stream.write(content)
 
 
-def append_text(path: Path, text: str) -> None:
-    """More text at the end of a file; a crash may leave some of it, and ``sync_file`` makes it last."""
-    with _naming(path), path.open("a", encoding="utf-8", newline="") as stream:
-        stream.write(text)
+def append_bytes(path: Path, content: bytes) -> None:
+    """More at the end of a file; a crash may leave some of it, and ``sync_file`` makes it last."""
+    with _naming(path), path.open("ab") as stream:
+        stream.write(content)
 
 
 def sync_file(path: Path) -> None:
@@ -81,7 +81,8 @@ def sync_folder(folder: Path) -> None:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with _naming(folder):
+            os.fsync(descriptor)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems cannot
             raise

@@ -84,8 +84,9 @@ def _try(path: Path) -> int | None:
                 raise
             got = _claim(path)
         if got and _is_there(path, handle):
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, _self().encode(), 0) if hasattr(os, "pwrite") else os.write(handle, _self().encode())
+            with suppress(OSError):  # of a full disk; the lock is held
+                os.ftruncate(handle, 0)
+                os.write(handle, _self().encode())
             return handle
         os.close(handle)
         if not got:

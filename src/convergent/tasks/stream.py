@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from convergent.tasks.folder import EDGE_IDS, NODE_IDS, TOGETHER, Block, Schema, assemble, find_table
-from convergent.tasks.table import Table, read_cells
+from convergent.tasks.table import Table, count_rows, read_cells
 
 if TYPE_CHECKING:
     import pandas
@@ -42,9 +42,7 @@ def count_nodes(path: Path | str) -> int:
     """How many rows there are to read, for a progress bar: lines of a CSV, so a line break within quotes counts too."""
     file = find_table(Path(path), "nodes")
     if file.suffix == ".parquet":
-        import pyarrow.parquet
-
-        return pyarrow.parquet.ParquetFile(file).metadata.num_rows
+        return count_rows(file)
     with file.open("rb") as stream:
         return max(sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b"")) - 1, 0)
 

@@ -6,6 +6,7 @@ import csv
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -181,12 +182,29 @@ def _without_empty_rows(frame: pandas.DataFrame) -> pandas.DataFrame:
     return frame[~empty]
 
 
-def _parquet_cells(file: Path, rows: int | None) -> Iterator[pandas.DataFrame]:
-    import pandas
+def count_rows(file: Path) -> int:
+    """Of a Parquet table."""
+    with _opened(file) as stream:
+        return int(stream.metadata.num_rows)
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """A Parquet table; whatever pyarrow finds wrong with it is one line."""
     import pyarrow.parquet
 
     try:
-        stream = pyarrow.parquet.ParquetFile(file)
+        with pyarrow.parquet.ParquetFile(file) as stream:
+            yield stream
+    except (pyarrow.ArrowException, OSError) as error:
+        raise InputError(f"{file}: expected a table, but could not read it: {str(error).splitlines()[0]}") from error
+
+
+def _parquet_cells(file: Path, rows: int | None) -> Iterator[pandas.DataFrame]:
+    import pandas
+    import pyarrow
+
+    with _opened(file) as stream:
         columns = [field for field in stream.schema_arrow if not INDEX_COLUMN.fullmatch(field.name)]
         _check_header(file, [field.name for field in columns])
         for field in columns:
@@ -200,8 +218,6 @@ def _parquet_cells(file: Path, rows: int | None) -> Iterator[pandas.DataFrame]:
             yield raw.astype(object).where(raw.notna(), "").map(_text)
         if first == 0:
             yield pandas.DataFrame(columns=names, dtype=object)
-    except pyarrow.ArrowException as error:
-        raise InputError(f"{file}: expected a table, but could not read it: {str(error).splitlines()[0]}") from error
 
 
 def _text(cell: object) -> str:

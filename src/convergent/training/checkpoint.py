@@ -4,16 +4,49 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.pytorch.plugins.io import CheckpointIO
+from torch import Tensor
 
 from convergent.errors import InputError
+from convergent.settings import Measure, Natural, arguments, checked
 from convergent.storage.files import write_atomically
 
-NEEDED = ("state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks", "global_step", "solves", "worst_bound", "random")
+
+@dataclass(frozen=True)
+class KeeperState:
+    """What the keeper knows of the steps so far."""
+
+    best: Measure
+    best_step: int
+    since_best: Natural
+    validation: dict[str, Measure]
+    seconds: Measure
+
+
+@dataclass(frozen=True)
+class Kept:
+    keeper: KeeperState
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint has to hold; Lightning adds more."""
+
+    state_dict: dict[str, Tensor]
+    optimizer_states: tuple[dict[str, Any]]
+    lr_schedulers: tuple[dict[str, Any]]
+    loops: dict[str, dict[str, Any]]
+    callbacks: Kept
+    global_step: Natural
+    solves: dict[str, int]
+    worst_bound: Measure
+    random: Tensor
 
 
 class Checkpoints(CheckpointIO):
@@ -44,10 +77,27 @@ def read_checkpoint(path: Path, map_location: Any = None) -> dict[str, Any]:
         raise InputError(f"{path}: expected a checkpoint, but there is no such file") from None
     except Exception as error:  # torch raises all kinds
         raise damaged(path, "it is empty" if path.stat().st_size == 0 else "it could not be read") from error
-    missing = [name for name in NEEDED if name not in found] if isinstance(found, dict) else list(NEEDED)
-    if missing:
-        raise damaged(path, f"it has no {missing[0]}")
-    return found
+    try:
+        arguments(Checkpoint, found, "checkpoint", spare=True)
+        checked(Natural, found["lr_schedulers"][0].get("last_epoch"), "lr_schedulers.last_epoch")
+    except InputError as error:
+        raise damaged(path, f"it is not as it was written ({error})") from error
+    return cast(dict[str, Any], found)
+
+
+def require_fit(checkpoint: dict[str, Any], parameters: Iterable[Tensor]) -> None:
+    """Refuse the state of an optimiser for other parameters, which torch would load and then fail in a step.
+
+    Raises:
+        ValueError: names the parameter by its number.
+    """
+    shapes = [parameter.shape for parameter in parameters]
+    for number, state in checkpoint["optimizer_states"][0]["state"].items():
+        for name in ("exp_avg", "exp_avg_sq"):
+            if state[name].shape != shapes[number]:
+                raise ValueError(
+                    f"{name} of parameter {number}: expected {list(shapes[number])}, but got {list(state[name].shape)}"
+                )
 
 
 def _check_sums(path: Path) -> None:

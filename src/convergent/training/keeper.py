@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import signal
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning
 from lightning.pytorch.callbacks import Callback
@@ -15,6 +14,7 @@ from lightning.pytorch.callbacks import Callback
 from convergent.errors import InputError
 from convergent.nn.model import count_parameters
 from convergent.storage.files import sync_file, write_json
+from convergent.training.board import Board, open_board
 from convergent.training.config import TrainConfig
 from convergent.training.module import LOG_EVERY, Training
 from convergent.training.provenance import provenance
@@ -30,9 +30,6 @@ from convergent.training.run import (
     save_model,
 )
 from convergent.training.signals import StopRequest
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 STATE = ("best", "best_step", "since_best", "validation", "seconds")  # of the keeper, in a checkpoint
 
@@ -51,7 +48,7 @@ class Keeper(Callback):
         self.seconds = 0.0
         self.began = time.monotonic()
         self.steps = -1  # of this process; -1: training has not started
-        self.board: SummaryWriter | None = None
+        self.board: Board | None = None
 
     @property
     def state_key(self) -> str:
@@ -81,7 +78,7 @@ class Keeper(Callback):
         if trainer.is_global_zero:
             for name in (METRICS, VALIDATIONS):
                 keep_rows(self.folder / name, trainer.global_step)
-            self.board = _board(self.folder / TENSORBOARD, trainer.global_step)
+            self.board = open_board(self.folder / TENSORBOARD, trainer.global_step)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, training: lightning.LightningModule, *_: Any) -> None:
         step, last = trainer.global_step, trainer.global_step == self.config.steps
@@ -116,8 +113,7 @@ class Keeper(Callback):
             return
         append_row(self.folder / name, {"step": trainer.global_step, **row})
         if self.board is not None:
-            for label, value in row.items():
-                self.board.add_scalar(f"{name.removesuffix('.csv')}/{label}", value, trainer.global_step)
+            self.board.add({f"{name.removesuffix('.csv')}/{label}": value for label, value in row.items()}, trainer.global_step)
 
     def _validate(self, trainer: lightning.Trainer, training: Training) -> None:
         training.look()  # a model that went wrong is not judged
@@ -153,10 +149,6 @@ class Keeper(Callback):
                 sync_file(self.folder / name)
         trainer.save_checkpoint(self.folder / CHECKPOINT)
 
-    def teardown(self, trainer: lightning.Trainer, training: lightning.LightningModule, stage: str) -> None:
-        if self.board is not None:
-            self.board.close()
-
     def finish(self, trainer: lightning.Trainer, training: Training) -> dict[str, Any]:
         if not (self.folder / MODEL).exists():  # no validation was better than none: its measure is not a number
             self._save_model(trainer, training)
@@ -178,12 +170,3 @@ class Keeper(Callback):
         if trainer.is_global_zero:
             write_json(self.folder / RESULT, result)
         return result
-
-
-def _board(folder: Path, step: int) -> SummaryWriter | None:
-    """TensorBoard's log, where it is installed; what it holds of later steps is marked as undone."""
-    if importlib.util.find_spec("tensorboard") is None:
-        return None
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder), purge_step=step + 1)

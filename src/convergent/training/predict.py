@@ -7,7 +7,7 @@
 learned. ``predictions.json`` beside them sums them up and says what they were made from.
 
 Blocks of networks are kept in a hidden folder as they are done, so that work that was cut off can be resumed. In the end they are
-joined there to whole tables, which are then moved out one after the other, and predictions.json as the last: with it the work is done.
+joined there to whole tables, which are then moved out one after the other, and predictions.json last: with it the work is done.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def _begin(out: Path, job: dict[str, Any], resume: bool) -> None:
 
 def _require_same_job(out: Path, found: Any, job: dict[str, Any]) -> None:
     before = found.get("job") if isinstance(found, dict) else None
-    expect(isinstance(before, dict), str(out), "unfinished predictions of this version", "something else; name another folder")
+    if not isinstance(before, dict):
+        raise InputError(f"{out}: expected predictions of this version of convergent, but it holds others; name another folder")
     require_same(str(out), before.get("inputs"), job["inputs"], "restore the files, or predict into another folder")
     for name in ("format", "rows"):
         expect(before.get(name) == job[name], str(out), f"the {name} it was started with, {before.get(name)}", job[name])

@@ -27,7 +27,7 @@ from convergent.errors import InputError
 from convergent.nn.arguments import outline
 from convergent.nn.model import GraphModel
 from convergent.settings import Measure, Natural, arguments, checked, parse_json
-from convergent.storage.files import append_text, write_atomically
+from convergent.storage.files import append_bytes, write_atomically
 from convergent.storage.files import read_json as read_json
 from convergent.storage.files import write_json as write_json
 from convergent.training.config import TrainConfig
@@ -179,7 +179,7 @@ def append_row(path: Path, row: dict[str, float]) -> None:
     if new:
         writer.writeheader()
     writer.writerow(row)
-    append_text(path, text.getvalue())
+    append_bytes(path, text.getvalue().encode())
 
 
 def keep_rows(path: Path, last_step: int) -> None:

@@ -1,7 +1,7 @@
 """Signals that ask a process to end: Ctrl-C, what schedulers send, and the end of a terminal.
 
-A command is stopped at once, by an exception that says by which signal. A training finishes its step first, so that the step is kept;
-a second signal does not wait.
+A command is stopped at once, by an exception that says by which signal. A training finishes its step first, so that the step is
+kept; a second signal does not wait.
 """
 
 from __future__ import annotations
@@ -31,16 +31,22 @@ def exit_code(stop: BaseException | None) -> int:
 
 
 class StopRequest:
-    """The first signal that came, for whoever looks; the second one raises ``Stopped`` where the program is, the third ends it."""
+    """The first signal that came, for whoever looks. The next one raises ``Stopped`` wherever the program is, and one more ends it.
 
-    def __init__(self) -> None:
+    Args:
+        wait: False: the first one raises it.
+    """
+
+    def __init__(self, wait: bool = True) -> None:
+        self.wait = wait
         self.received: int | None = None
         self.handlers: dict[int, Any] = {}  # those that were there before
 
     def __call__(self, signum: int, _: FrameType | None = None) -> None:
-        if self.received is None:
-            self.received = signum
-        elif not _is_worker():  # whose parent knows when it has waited long enough
+        first, self.received = self.received is None, self.received or signum
+        if first and self.wait:
+            return
+        if not _is_worker():  # whose parent knows when it has waited long enough
             _listen(dict.fromkeys(self.handlers, signal.SIG_DFL))
             raise Stopped(signum)
 
@@ -57,21 +63,15 @@ def deferred() -> Iterator[StopRequest]:
     """Signals are written down and nothing else, within the block; a worker leaves Ctrl-C to its parent."""
     request = StopRequest()
     wanted = [signum for signum in SIGNALS if signum != signal.SIGINT] if _is_worker() else SIGNALS
-    with _handled(wanted, request) as before:
-        request.handlers = before
+    with _handled(wanted, request) as request.handlers:
         yield request
 
 
 @contextmanager
 def at_once() -> Iterator[None]:
     """SIGTERM and SIGHUP raise ``Stopped``, as Ctrl-C raises KeyboardInterrupt; a second one ends the process."""
-    before: dict[int, Any] = {}
-
-    def stop(signum: int, _: FrameType | None) -> None:
-        _listen(dict.fromkeys(before, signal.SIG_DFL))
-        raise Stopped(signum)
-
-    with _handled([signum for signum in SIGNALS if signum != signal.SIGINT], stop) as before:
+    request = StopRequest(wait=False)
+    with _handled([signum for signum in SIGNALS if signum != signal.SIGINT], request) as request.handlers:
         yield
 
 
