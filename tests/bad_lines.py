@@ -145,10 +145,7 @@ def cases() -> Iterator[Case]:
         yield from (Case((*TRAIN, *PORES, "--model", model, "--model-set", each)) for each in settings)
     for targets in (("pressure", "pressure"), ("graph",), ("node",), ("depth",), ("",), ("pressure", "graph")):
         yield Case((*OWN, *(part for each in targets for part in ("--target", each))))
-    yield from (
-        Case((*OWN, "--target", "pressure", "--set", each))
-        for each in ["logs=depth", "logs=pressure", "validation=0"]
-    )
+    yield from (Case((*OWN, "--target", "pressure", "--set", each)) for each in ["logs=depth", "logs=pressure", "validation=0"])
     yield from (
         Case((*OWN, "--target", "pressure", "--set", each)) for each in ["validation=x", "path=y", "logs=5", "logs=length,length"]
     )

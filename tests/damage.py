@@ -86,10 +86,17 @@ def _set(data: Any, name: str, value: Any) -> None:
     data[last] = value
 
 
+def _remove(data: Any, name: str) -> None:
+    *outer, last = name.split(".")
+    for each in outer:
+        data = data[each]
+    del data[last]
+
+
 def without(name: str) -> Damage:
     def apply(path: Path) -> None:
         data = json.loads(path.read_text())
-        del data[name]
+        _remove(data, name)
         path.write_text(json.dumps(data))
 
     return apply
@@ -108,7 +115,8 @@ def header(change: Callable[[dict[str, Any]], None]) -> Damage:
         for name in ("settings", "extra"):
             found[name] = json.loads(found[name])
         change(found)
-        path.write_bytes(save(tensors, {name: each if isinstance(each, str) else json.dumps(each) for name, each in found.items()}))
+        texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in found.items()}
+        path.write_bytes(save(tensors, {name: text.encode("ascii", "backslashreplace").decode() for name, text in texts.items()}))
 
     return apply
 
@@ -157,7 +165,7 @@ def kept(name: str, value: Any) -> Damage:
     def apply(path: Path) -> None:
         found = torch.load(path, weights_only=True)
         if value is None:
-            del found[name]
+            _remove(found, name)
         else:
             _set(found, name, value)
         torch.save(found, path)

@@ -306,6 +306,7 @@ def _unfit() -> NoReturn:
 # --- words ---
 
 _WORDS: dict[Any, str] = {
+    Name: "a name",
     int: "a whole number",
     float: "a number",
     str: "text",
@@ -313,12 +314,21 @@ _WORDS: dict[Any, str] = {
     type(None): "None",
     Any: "anything",
 }
-_PLURALS: dict[Any, str] = {int: "whole numbers", float: "numbers", str: "texts", bool: "values, true or false", Any: "values"}
+_PLURALS: dict[Any, str] = {
+    Name: "names",
+    int: "whole numbers",
+    float: "numbers",
+    str: "texts",
+    bool: "values, true or false",
+    Any: "values",
+}
 _NUMBERS = {2: "two", 3: "three", 4: "four"}
 
 
 def described(hint: Any) -> str:
     """A type in words, to follow "expected"."""
+    if hint in _WORDS:
+        return _WORDS[hint]
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _limited(described(parts[0]), parts[1:])
@@ -331,14 +341,14 @@ def described(hint: Any) -> str:
         return f"a list of {_plural(parts[0])}"
     if origin in (dict, Mapping) or is_dataclass(hint):
         return "an object with names and values"
-    return _WORDS[hint] if hint in _WORDS else str(getattr(hint, "__name__", hint))
+    return str(getattr(hint, "__name__", hint))
 
 
 def _plural(hint: Any) -> str:
-    if get_origin(hint) is Annotated:
+    if hint not in _PLURALS and get_origin(hint) is Annotated:
         inner, *constraints = get_args(hint)
-        return _limited(_PLURALS.get(inner, described(inner)), constraints)
-    return _PLURALS[hint] if hint in _PLURALS else described(hint)
+        return _limited(_plural(inner), constraints)
+    return _PLURALS.get(hint) or described(hint)
 
 
 def _limited(words: str, constraints: Sequence[Constraint]) -> str:

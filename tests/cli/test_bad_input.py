@@ -21,7 +21,7 @@ def test_it_is_refused_in_one_line(case, ground, tmp_path, monkeypatch) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["scratch"]
 
 
-@pytest.mark.parametrize("case", drawn(seed=0, count=60), ids=str)
+@pytest.mark.parametrize("case", tuple(drawn(seed=0, count=60)), ids=str)
 def test_damage_by_chance_is_refused_or_harmless(case, ground, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert violation(case, ground, tmp_path / "scratch") is None

@@ -163,7 +163,7 @@ def assemble(nodes: Table, edges: Table, schema: Schema, in_order: bool = False)
         if key in place:
             nodes.refuse(int(row), "node", f"every node of graph {key[0]!r} once", f"{key[1]!r} again")
         place[key] = position
-    ends = np.stack([_ends(edges, name, place, number) for name in ("source", "target")])
+    ends = np.stack([_ends(edges, name, place, number, in_order) for name in ("source", "target")])
     if in_order:
         _check_order(nodes, codes)
         _check_order(edges, codes[order][ends[0]])
@@ -187,14 +187,17 @@ def _check_order(table: Table, graph: NDArray[np.int64]) -> None:
         table.refuse(row, "graph", TOGETHER, f"{table.cells['graph'].iloc[row]!r} again")
 
 
-def _ends(edges: Table, column: str, place: dict[tuple[str, str], int], graphs: dict[str, int]) -> NDArray[np.int64]:
+def _ends(
+    edges: Table, column: str, place: dict[tuple[str, str], int], graphs: dict[str, int], in_order: bool
+) -> NDArray[np.int64]:
     graph, node = edges.cells["graph"].to_numpy(), edges.cells[column].to_numpy()
     found = np.array([place.get(key, -1) for key in zip(graph, node, strict=True)], dtype=np.int64)
     if (found < 0).any():
         row = int((found < 0).argmax())
         if graph[row] not in graphs:
             edges.refuse(row, "graph", "a graph that is in nodes", repr(graph[row]))
-        edges.refuse(row, column, f"a node of graph {graph[row]!r}", repr(node[row]))
+        where = ", whose rows stand together in nodes" if in_order else ""  # others may come later
+        edges.refuse(row, column, f"a node of graph {graph[row]!r}{where}", repr(node[row]))
     return found
 
 
