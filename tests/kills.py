@@ -259,6 +259,17 @@ def answer(request: dict[str, Any], folder: str) -> dict[str, Any]:
     return {"code": os.waitstatus_to_exitcode(found[1]), "operations": int(count or 0), "said": said, "complained": complained}
 
 
+def warm_up() -> None:
+    """Load compiled kernels before the forks, which then find them."""
+    import torch
+
+    from convergent.nn import ConvergentGraphSolver
+
+    torch.set_num_threads(1)
+    model = ConvergentGraphSolver(1, 1, heads=8)
+    model(torch.ones(3, 1), torch.tensor([[0, 1, 2], [1, 2, 0]])).sum().backward()
+
+
 def serve() -> None:
     with contextlib.suppress(ImportError):
         import tensorboard.summary.writer.record_writer  # noqa: F401
@@ -269,6 +280,8 @@ def serve() -> None:
 
     import convergent.cli.work
     import convergent.training.train  # noqa: F401
+
+    warm_up()
 
     for line in sys.stdin:
         folder = tempfile.mkdtemp()

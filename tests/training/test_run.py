@@ -12,17 +12,15 @@ from hypothesis import strategies as st
 from convergent import InputError
 from convergent.nn import ConvergentGraphSolver
 from convergent.nn.scaler import ScaledModel
+from convergent.storage.files import write_json
 from convergent.training.run import (
     append_row,
     keep_rows,
     load_model,
     read_config,
-    read_json,
     read_result,
     read_rows,
     save_model,
-    write_atomically,
-    write_json,
 )
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -102,25 +100,6 @@ def test_a_truncated_model_is_refused(tmp_path) -> None:
             load_model(path)
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path) -> None:
-    path = tmp_path / "config.json"
-    write_json(path, {"a": 1})
-    with pytest.raises(TypeError):
-        write_json(path, {"a": object()})
-    with pytest.raises(TypeError):
-        write_atomically(path, "text")  # type: ignore[arg-type]
-    assert read_json(path) == {"a": 1}
-    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
-
-
-def test_bad_json(tmp_path) -> None:
-    with pytest.raises(InputError, match="no such file: "):
-        read_json(tmp_path / "config.json")
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(InputError, match="expected JSON"):
-        read_json(tmp_path / "config.json")
-
-
 def test_metrics_are_cut_back_to_the_checkpoint(tmp_path) -> None:
     path = tmp_path / "metrics.csv"
     keep_rows(path, 3)
@@ -191,3 +170,19 @@ def test_results_are_checked_and_kept_whole(tmp_path) -> None:
     write_json(tmp_path / "config.json", {**config, "seed": "x"})
     with pytest.raises(InputError, match=r"config\.json: seed: expected"):
         read_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("left", ["", "ste", "step,loss", "step,loss\n3,"])
+def test_a_table_that_was_cut_off_in_its_beginning(tmp_path, left) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text(left)
+    keep_rows(path, 3)
+    append_row(path, {"step": 4, "loss": 0.5})
+    assert list(read_rows(path)) == [{"step": 4, "loss": 0.5}]
+
+
+def test_a_row_that_was_cut_off_in_its_last_number(tmp_path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,loss\n1,0.25\n2,0.1")
+    keep_rows(path, 2)
+    assert list(read_rows(path)) == [{"step": 1, "loss": 0.25}]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from convergent.errors import InputError, expect
+from convergent.errors import InputError, expect, first_line
 from convergent.settings import Name, check_fields, shown
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def read_cells(file: Path, rows: int | None) -> Iterator[pandas.DataFrame]:
     except (ValueError, OSError, pandas.errors.ParserError, csv.Error) as error:
         if isinstance(error, InputError):
             raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         if surplus := SURPLUS.search(reason):
             cells, row, found = surplus.groups()
             raise InputError(f"{file}, row {row}: expected {cells} cells, but got {found}") from error
@@ -197,7 +197,7 @@ def _opened(file: Path) -> Iterator[Any]:
         with pyarrow.parquet.ParquetFile(file) as stream:
             yield stream
     except (pyarrow.ArrowException, OSError) as error:
-        raise InputError(f"{file}: expected a table, but could not read it: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{file}: expected a table, but could not read it: {first_line(error)}") from error
 
 
 def _parquet_cells(file: Path, rows: int | None) -> Iterator[pandas.DataFrame]:

@@ -17,6 +17,8 @@ from convergent.errors import InputError
 from convergent.settings import Measure, Natural, arguments, checked
 from convergent.storage.files import write_atomically
 
+KEEPER = "keeper"  # the name of its state, among those of callbacks
+
 
 @dataclass(frozen=True)
 class KeeperState:

@@ -15,6 +15,7 @@ from convergent.errors import InputError
 from convergent.nn.model import count_parameters
 from convergent.storage.files import sync_file, write_json
 from convergent.training.board import Board, open_board
+from convergent.training.checkpoint import KEEPER
 from convergent.training.config import TrainConfig
 from convergent.training.module import LOG_EVERY, Training
 from convergent.training.provenance import provenance
@@ -52,7 +53,7 @@ class Keeper(Callback):
 
     @property
     def state_key(self) -> str:
-        return "keeper"
+        return KEEPER
 
     def state_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in STATE}
@@ -83,7 +84,6 @@ class Keeper(Callback):
     def on_train_batch_end(self, trainer: lightning.Trainer, training: lightning.LightningModule, *_: Any) -> None:
         step, last = trainer.global_step, trainer.global_step == self.config.steps
         assert isinstance(training, Training)
-        self.steps += 1
         if step % LOG_EVERY == 0 or last:
             self._log_step(trainer, training)
         if step % self.config.validate_every == 0 or last:
@@ -91,6 +91,7 @@ class Keeper(Callback):
         if step % self.config.checkpoint_every == 0:
             self.keep(trainer)
         self._stop_together(trainer, step)
+        self.steps += 1
 
     def _stop_together(self, trainer: lightning.Trainer, step: int) -> None:
         """Processes hear of an interrupt at different steps, and have to stop at the same one."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from convergent.errors import InputError
+from convergent.errors import InputError, first_line
 from convergent.nn.arguments import outline
 from convergent.nn.model import GraphModel
 from convergent.settings import Measure, Natural, arguments, checked, parse_json
@@ -161,11 +161,6 @@ def _part(header: dict[str, str], name: str) -> Any:
 
 def _shape(shape: list[int] | None) -> str:
     return "none" if shape is None else f"shape {shape}"
-
-
-def first_line(error: BaseException) -> str:
-    """What went wrong, without the rest of a long message."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 # --- metrics ---
