@@ -17,7 +17,7 @@ demo test: export OMP_WAIT_POLICY ?= passive
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed-demo ## train a small solver and look at what it learned
+demo: $(VENV)/.installed-demo ## train a small solver, test it, write a page
 	@rm -rf demo
 	@$(BIN)/convergent demo
 

@@ -70,7 +70,7 @@ def test_raw_files_that_cannot_be_read_leave_nothing(tmp_path, content) -> None:
     raw.mkdir(parents=True)
     for name in ("A", "graph_indicator", "graph_labels", "node_labels"):
         (raw / f"MUTAG_{name}.txt").write_text(content)
-    with pytest.raises(InputError, match="data_root: .*: expected the files of data set MUTAG, but could not read them") as caught:
+    with pytest.raises(InputError, match=r"data_root: .*: expected the files of data set MUTAG, but") as caught:
         load("MUTAG", tmp_path / "sets", tmp_path / "cache")
     assert "\n" not in str(caught.value)
     assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == []

@@ -48,7 +48,7 @@ def run(
         listed(kinds, console)
         return
     usable(device)
-    expect(data_root is None or data_root.is_dir(), "--data-root", "a folder", f"{data_root}, which there is not")
+    expect(data_root is None or data_root.is_dir(), "--data-root", "a folder", f"{data_root}: no such folder")
     for name in names:
         expect(name in (*kinds, ALL), "name", f"one of {', '.join([*kinds, ALL])}", repr(name))
     experiments = [kinds[name](quick, data_root) for name in (kinds if ALL in names else names)]
@@ -94,7 +94,7 @@ def watched(experiments: Sequence[Experiment], plan: Plan) -> list[Path]:
             return run_experiments(experiments, plan, tell)
         except KeyboardInterrupt:
             progress.stop()
-            Console(stderr=True).print("stopped; what was done is kept. The same command goes on with it.")
+            Console(stderr=True).print("stopped; finished work is saved. The same command continues with it.")
             raise
 
 
