@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from shlex import quote
 from statistics import median
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from convergent.cli import work
 from convergent.cli.device import usable
+from convergent.cli.words import plain
 from convergent.errors import expect
 from convergent.report import Curve, DemoPage, Network, Points, Score, SizeRow, comparison, write_demo_page
 from convergent.report.numbers import duration, fixed, number, percent
@@ -64,7 +66,7 @@ def run(out: Path, steps: int, seed: int, device: str) -> None:
     try:
         result = train(None if resume else config, out / "run", resume=resume, device=accelerator, progress=True)
     except KeyboardInterrupt:
-        work.err.print(f"interrupted; to continue: convergent demo --out {out}", soft_wrap=True, highlight=False)
+        work.tell(f"interrupted; to continue: convergent demo --out {quote(str(out))}")
         raise
     trained = Trained.load(out / "run", device)
     with work.err.status("testing on unseen networks, up to four times as large"):
@@ -95,7 +97,7 @@ def _show(rows: list[SizeRow], where: Path) -> None:
     about += "line: a straight line from inlet to outlet; time: for one network, median."
     for words in (about, comparison.compared(rows), comparison.timed(rows), comparison.certificate(rows)):
         work.out.print(words, highlight=False)
-    work.out.print(f"page: {where}", highlight=False, soft_wrap=True)
+    work.out.print(plain(f"page: {where}"), soft_wrap=True)
 
 
 # --- the test ---

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
 from convergent.errors import InputError, expect
 from convergent.graph import Graph
-from convergent.solvers import Solution, Solver, decoded
+from convergent.nn.arguments import checked_settings, outline
+from convergent.settings import shown
+from convergent.solvers import Solution, Solver
 
 READOUTS = ("sum", "mean", "max")
 
@@ -50,14 +54,23 @@ class GraphModel(nn.Module):
         expect(self.readout is None or self.readout in READOUTS, "readout", f"None or one of {READOUTS}", repr(self.readout))
 
     @staticmethod
-    def rebuild(kind: str, settings: dict[str, Any]) -> GraphModel:
-        """An untrained model from the name of its class and its ``settings``."""
-        expect(kind in GraphModel.kinds, "kind", f"one of {sorted(GraphModel.kinds)}", repr(kind))
-        restored = {name: decoded(value) if name == "solver" else value for name, value in settings.items()}
-        try:
-            return GraphModel.kinds[kind](**restored)
-        except TypeError as error:
-            raise InputError(f"settings: expected those of {kind}, but {error}") from error
+    def rebuild(kind: str, settings: dict[str, Any], label: str = "settings") -> GraphModel:
+        """An untrained model from the name of its class and its ``settings``.
+
+        Raises:
+            InputError: a setting is wrong, or the model would be absurdly large; ``label`` names the settings in the message.
+        """
+        make = GraphModel.maker(kind, settings, label)
+        outline(make)
+        return make()
+
+    @staticmethod
+    def maker(kind: str | None, settings: Any, label: str = "settings") -> Callable[[], GraphModel]:
+        """What makes the model, once the settings are checked."""
+        made = GraphModel.kinds.get(kind) if isinstance(kind, str) else None
+        if made is None:
+            raise InputError(f"kind: expected one of {', '.join(sorted(GraphModel.kinds))}, but got {shown(kind)}")
+        return partial(made, **checked_settings(made, settings, label))
 
     def forward(
         self,

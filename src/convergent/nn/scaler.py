@@ -95,8 +95,11 @@ class ScaledModel(GraphModel):
         super().__init__()
         self.remember(dict(locals()))
         self.nodes, self.edges = Scaler(node_features, node_logs), Scaler(edge_features, edge_logs)
-        inner = {**settings, "node_features": self.nodes.width, "edge_features": self.edges.width, "readout": readout, "flow": flow}
-        self.model = GraphModel.rebuild(kind, inner)
+        inner = {"node_features": self.nodes.width, "edge_features": self.edges.width, "readout": readout, "flow": flow}
+        for name in settings:
+            expect(name not in inner, "settings", f"none of {', '.join(inner)}, which follow from the data", repr(name))
+        expect(kind != type(self).__name__, "kind", "a model without scalers", repr(kind))
+        self.model = GraphModel.rebuild(kind, {**inner, **settings})
         self.answers = Scaler(self.model.settings["outputs"]) if scale_answers else None
 
     def fit(self, x: Tensor, edge_attr: Tensor, y: Tensor) -> ScaledModel:
