@@ -70,9 +70,7 @@ def _name(part: str, device: str) -> str:
     return f"systems on {device}" if part == "systems" else part
 
 
-def _run(
-    part: str, seed: int, seconds: float, device: str, workers: int | None, first: int, out: Path
-) -> tuple[Outcome, bool]:
+def _run(part: str, seed: int, seconds: float, device: str, workers: int | None, first: int, out: Path) -> tuple[Outcome, bool]:
     """One part to the end of its time or to Ctrl-C; either way what was found is written."""
     outcome, stopped, began = Outcome(), False, time.monotonic()
     settings = {"workers": workers, "first": first, **({"device": device} if part == "systems" else {})}
@@ -100,7 +98,9 @@ def _watched(
         task = progress.add_task(_name(part, device), total=seconds, found="")
         for number, found in module.run(seed, seconds, device, workers, first):
             yield number, found
-            done = " ".join(f"{outcome.counts[name]:,} {name}" for name in ("systems", "kills", "inputs", "calls") if outcome.counts[name])
+            done = " ".join(
+                f"{outcome.counts[name]:,} {name}" for name in ("systems", "kills", "inputs", "calls") if outcome.counts[name]
+            )
             bad = outcome.violations.total()
             progress.update(task, completed=time.monotonic() - began, found=f"{done}, {bad} violations")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -78,7 +79,7 @@ class Inverse:
         bounds = [0, *STEPS]
         largest = int(structure.sizes.max()) if len(structure.sizes) else 0
         assert largest <= STEPS[-1], f"graphs of at most {STEPS[-1]} nodes, but got {largest}"
-        made = (self._bucket(low, high) for low, high in zip(bounds, bounds[1:], strict=False))
+        made = (self._bucket(low, high) for low, high in pairwise(bounds))
         self.buckets = [bucket for bucket in made if bucket is not None]
 
     def _bucket(self, low: int, size: int) -> _Bucket | None:

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import sys
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +13,7 @@ from torch import Tensor
 
 from campaign.blocks import Structure
 from campaign.extended import LONG, SLOPES
+from campaign.loaded import loaded
 from campaign.numbers import random_bias, random_contraction, random_weight
 from campaign.shapes import pick, random_structure
 from convergent import ActivatedMap, FixedPointMap, Graph, LinearMap
@@ -75,7 +71,7 @@ class Drawn:
         if self.kind == "ActivatedMap":
             return ActivatedMap(graph, weight, bias, self.activation)
         if self.kind == "MaxPlusMap":
-            return custom_maps().MaxPlusMap(graph, weight, bias, self.discount)
+            return loaded("examples/custom_map.py").MaxPlusMap(graph, weight, bias, self.discount)
         fixed = LinearMap(graph, weight, bias)
         return fixed.transpose(fixed.bias) if self.transposed else fixed
 
@@ -83,21 +79,8 @@ class Drawn:
         """One graph of the batch as a batch of its own."""
         structure, nodes, edges = self.structure.only(graph)
         x0 = None if self.x0 is None else self.x0[nodes]
-        parts = {"structure": structure, "weight": self.weight[edges], "bias": self.bias[nodes], "x0": x0}
+        parts: dict[str, Any] = {"structure": structure, "weight": self.weight[edges], "bias": self.bias[nodes], "x0": x0}
         return dataclasses.replace(self, **parts, gradient="none", alone=None)
-
-
-@lru_cache
-def custom_maps() -> ModuleType:
-    """The kind of map that a user would add, as examples/ has it."""
-    path = Path(__file__).resolve().parent.parent / "examples" / "custom_map.py"
-    name = "campaign_custom_map"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def drawn(seed: int, number: int, device: str) -> Drawn:
@@ -177,5 +160,5 @@ def _extras(draw: Generator, made: Drawn, scale: float) -> None:
 def _moved(made: Drawn, device: str) -> Drawn:
     structure = Structure(*(part.to(device) for part in (made.structure.row, made.structure.column, made.structure.sizes)))
     names = ("weight", "bias", "x0", "cotangent")
-    tensors = {name: value.to(device) for name in names if (value := getattr(made, name)) is not None}
+    tensors: dict[str, Any] = {name: value.to(device) for name in names if (value := getattr(made, name)) is not None}
     return dataclasses.replace(made, structure=structure, **tensors)

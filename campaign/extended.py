@@ -32,7 +32,8 @@ def _erf(z: Long) -> Long:
     for n in range(1, TERMS):
         term = term * (2 * t * t / (2 * n + 1))
         total = total + term
-    return np.sign(z) * np.minimum(total * np.exp(-t * t) * 2 / np.sqrt(np.longdouble(np.pi)), 1)
+    found: Long = np.sign(z) * np.minimum(total * np.exp(-t * t) * 2 / np.sqrt(np.longdouble(np.pi)), 1)
+    return found
 
 
 def _gelu(z: Long) -> Long:

@@ -121,7 +121,9 @@ class _Gradient:
         rows = structure.sum_rows(made.weight.double().abs())
         eps = 16 * torch.finfo(made.dtype).eps
         jumps = (off_slope + eps * (made.activation != "identity")) * rows
-        force = structure.transposed().sum_rows((made.weight.double().abs() * (off_slope[structure.row] + eps) * y.abs()[structure.row]))
+        force = structure.transposed().sum_rows(
+            made.weight.double().abs() * (off_slope[structure.row] + eps) * y.abs()[structure.row]
+        )
         force = force if made.activation != "identity" else torch.zeros_like(jumps)
         spread = Inverse(structure.transposed(), entries)(force, absolute=True)
         total = self.adjoint.error_bound + structure.norm(spread, norm)

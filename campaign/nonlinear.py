@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,23 +15,6 @@ from campaign.precise import Pair
 
 NEWTON = 25
 ROUNDING = 8 * LONG_EPS
-
-
-class Image(Protocol):
-    """A map in long double."""
-
-    structure: Structure
-
-    def __call__(self, x: Long) -> Long: ...
-
-    def slopes(self, x: Long) -> Tensor:
-        """The Jacobian's entry of every edge, [E, H]."""
-
-    def dominating(self) -> Tensor:
-        """Per edge [E, H], a matrix M with |T(x) - T(y)| <= M |x - y|."""
-
-    def rounding(self, x: Long) -> Long:
-        """What evaluating it may be off by, [N, H]."""
 
 
 def _long(values: Tensor) -> Long:
@@ -93,10 +75,11 @@ class MaxPlus(_Slotted):
         return self.reward + self.discount * x[self.ends]
 
     def __call__(self, x: Long) -> Long:
-        return np.maximum(self.offers(x).max(1, initial=-np.inf), self.bias)
+        best: Long = np.maximum(self.offers(x).max(1, initial=-np.inf), self.bias)
+        return best
 
     def slopes(self, x: Long) -> Tensor:
-        offers = self.reward + self.discount * x[self.ends]
+        offers = self.offers(x)
         entries = np.zeros((len(self.row) + 1, self.bias.shape[1]))
         if offers.shape[1]:
             best = offers.argmax(1)  # [N, H]
@@ -105,9 +88,6 @@ class MaxPlus(_Slotted):
             node, head = np.nonzero(moves)
             entries[edge[node, head], head] = float(self.discount)
         return torch.from_numpy(entries[:-1]).to(self.place)
-
-    def dominating(self) -> Tensor | None:
-        return None  # by the one factor it has
 
     def rounding(self, x: Long) -> Long:
         return ROUNDING * (np.abs(x) + np.abs(self.bias) + np.abs(self(x)))
@@ -150,12 +130,11 @@ def solve_nonlinear(image: Activated | MaxPlus, start: Tensor) -> Reference:
     with np.errstate(all="ignore"):
         x = _Newton(image).solve(first)
         left = image.tensor(np.abs(image(x) - x) + image.rounding(x))
-    dominating = image.dominating()
-    if dominating is None:
+    if isinstance(image, MaxPlus):
         structure = image.structure
         left = structure.norm(left, "max")[structure.graph_of] / (1 - float(image.discount))
     else:
-        left = Inverse(image.structure, dominating)(left, absolute=True)
+        left = Inverse(image.structure, image.dominating())(left, absolute=True)
     high = image.tensor(x)
     low = image.tensor(x - high.cpu().numpy().astype(np.longdouble))
     return Reference(Pair(high, low), MARGIN * left)

@@ -34,7 +34,7 @@ def begin() -> None:
 def spread(task: Task, arguments: tuple[Any, ...], workers: int, seconds: float, first: int = 0) -> Iterator[tuple[int, Outcome]]:
     """``task(seed, number, ...)`` for numbers from ``first`` on, until the time is over; a task that takes its process down is one
     outcome with a violation."""
-    number, until = first, time.monotonic() + seconds
+    number, counted, until = first, 0, time.monotonic() + seconds
     os.environ.update(dict.fromkeys(THREADS, "1"), OMP_WAIT_POLICY="passive")
     context = multiprocessing.get_context("spawn")
     while time.monotonic() < until:
@@ -42,15 +42,18 @@ def spread(task: Task, arguments: tuple[Any, ...], workers: int, seconds: float,
         waiting: dict[Future[Outcome], int] = {}
         lost: list[int] = []
         try:
-            while (time.monotonic() < until or waiting) and not lost:
-                while len(waiting) < AHEAD * workers and time.monotonic() < until:
+            while (time.monotonic() < until or not counted) and not lost:
+                while len(waiting) < AHEAD * workers and (time.monotonic() < until or not waiting):
                     waiting[pool.submit(task, arguments[0], number, *arguments[1:])] = number
                     number += 1
-                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                done, _ = wait(waiting, 1.0, FIRST_COMPLETED)
+                if not done and counted and time.monotonic() > until:
+                    return  # what is under way is left
                 for future in done:
                     which = waiting.pop(future)
                     failure = future.exception()
                     if failure is None:
+                        counted += 1
                         yield which, future.result()
                     elif isinstance(failure, BrokenProcessPool):
                         lost += [which, *waiting.values()]

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import machine
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.machine import machine
 from campaign.outcome import Outcome
 from convergent.training.provenance import commit
 from convergent.training.run import read_json, write_json

@@ -15,7 +15,7 @@ COUNTS = {"cpu": ((1, 2, 5, 24, 64, 160), (1, 1, 1, 2, 4, 4)), "cuda": ((1, 2, 1
 PATTERNS = ("random", "random", "random", "ring", "star", "path", "loops")
 
 
-def pick(draw: Generator, options: tuple, weights: tuple[float, ...] | None = None):  # type: ignore[no-untyped-def,type-arg]
+def pick(draw: Generator, options: tuple, weights: tuple[float, ...] | None = None):  # type: ignore[no-untyped-def]
     """One of some options, as the Python object that it is."""
     share = None if weights is None else np.array(weights) / sum(weights)
     return options[int(draw.choice(len(options), p=share))]

@@ -51,7 +51,7 @@ def check(seed: int, number: int, device: str) -> Outcome:
 
 def described(made: Drawn) -> dict[str, Any]:
     """The settings of a batch, to be read."""
-    own = {"ActivatedMap": {"activation": made.activation}, "MaxPlusMap": {"discount": made.discount}}
+    own: dict[str, dict[str, Any]] = {"ActivatedMap": {"activation": made.activation}, "MaxPlusMap": {"discount": made.discount}}
     return {
         "map": made.kind,
         **own.get(made.kind, {}),
@@ -120,13 +120,15 @@ def _solved(made: Drawn, weight: Tensor, bias: Tensor, outcome: Outcome, adjoint
         "one step": OneStep(),
         "unrolled": Unrolled(UNROLLED),
     }.get(made.gradient)
+    failure = None
     try:
         solution = solve(fixed, made.solver, made.x0, gradient)
     except ConvergenceError as error:
-        assert error.solution is not None
-        if bool(error.solution.converged.all()):
-            outcome.violation("ConvergenceError although all converged", str(error)[:300])
-        return error.solution
+        failure = error
+    if failure is not None and failure.solution is not None:
+        if bool(failure.solution.converged.all()):
+            outcome.violation("ConvergenceError although all converged", str(failure)[:300])
+        return failure.solution
     if made.solver.throw and made.gradient != "unrolled" and not bool(solution.converged.all()):
         outcome.violation("no ConvergenceError although not all converged", "")
     return solution
@@ -180,7 +182,9 @@ def _alone(made: Drawn, solution: Solution, outcome: Outcome) -> None:
     single = made.only(graph)
     answer = _solved(single, single.weight, single.bias, outcome, Adjoints())
     reference = exact(single, answer.value)
-    Checks(outcome, single.structure, answer, reference, Asked(*made.asked(), made.solver.max_iterations, made.norm, "alone: ")).run()
+    Checks(
+        outcome, single.structure, answer, reference, Asked(*made.asked(), made.solver.max_iterations, made.norm, "alone: ")
+    ).run()
     outcome.counts["graphs alone"] += 1
     if made.solver.max_iterations is not None or made.gradient in ("one step", "unrolled"):
         return
@@ -190,7 +194,9 @@ def _alone(made: Drawn, solution: Solution, outcome: Outcome) -> None:
     lost = easily[0] & (solution.status[graph] != 0)
     if bool(lost.any()):
         head = int(lost.nonzero()[0])
-        bounds = f"bound {float(answer.error_bound[0, head]):.3g} alone, {float(solution.error_bound[graph, head]):.3g} in the batch"
+        bounds = (
+            f"bound {float(answer.error_bound[0, head]):.3g} alone, {float(solution.error_bound[graph, head]):.3g} in the batch"
+        )
         outcome.violation("converges alone and not in the batch", f"graph {graph}, head {head}: {bounds}")
 
 

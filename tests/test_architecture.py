@@ -39,6 +39,7 @@ WITHOUT_SOURCE = {
     "test_architecture.py": "this file",
     "test_examples.py": "runs every script in examples/",
     "test_benchmarks.py": "runs the smallest case of benchmarks/",
+    "test_campaign.py": "the campaign finds what is wrong",
     "test_public_names.py": "what `import convergent` offers",
 }
 
