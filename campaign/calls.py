@@ -1,4 +1,4 @@
-"""Calls of the library with one wrong argument, which must be refused, or one in another memory layout, which must change nothing."""
+"""Calls of the library with one wrong argument, to be refused, or one in another memory layout, which must change nothing."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ TERMS = 220  # of the series of erf, up to where it is one
 
 def _sigmoid(z: Long) -> Long:
     small = np.exp(-np.abs(z))
-    return np.where(z >= 0, 1, small) / (1 + small)
+    found: Long = np.where(z >= 0, np.longdouble(1), small) / (1 + small)
+    return found
 
 
 def _softplus(z: Long) -> Long:
@@ -37,7 +38,8 @@ def _erf(z: Long) -> Long:
 
 
 def _gelu(z: Long) -> Long:
-    return z * (1 + _erf(z / np.sqrt(np.longdouble(2)))) / 2
+    found: Long = z * (1 + _erf(z / np.sqrt(np.longdouble(2)))) / 2
+    return found
 
 
 LONG: dict[str, Callable[[Long], Long]] = {

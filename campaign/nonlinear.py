@@ -90,7 +90,8 @@ class MaxPlus(_Slotted):
         return torch.from_numpy(entries[:-1]).to(self.place)
 
     def rounding(self, x: Long) -> Long:
-        return ROUNDING * (np.abs(x) + np.abs(self.bias) + np.abs(self(x)))
+        found: Long = ROUNDING * (np.abs(x) + np.abs(self.bias) + np.abs(self(x)))
+        return found
 
 
 @dataclass

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from campaign import __main__ as command
-from campaign import calls, compare, corpus, kills, pool, systems
+from campaign import calls, compare, inputs, kills, pool, systems
 from campaign.blocks import Structure
 from campaign.certificates import Asked, Checks
 from campaign.draw import Drawn, drawn
@@ -304,11 +304,17 @@ def test_verdicts_on_calls(expected: str, code: int, said: str, verdict: str | N
     assert calls.Call("", expected, {}).verdict(code, said) == verdict
 
 
-def test_mistyped_settings_are_of_another_type() -> None:
-    data = {"steps": 5, "names": ["a"], "inner": {"rate": 0.1}}
-    for seed in range(50):
-        changed, what = corpus._mistyped(np.random.default_rng(seed), data)
-        assert changed != data, what
+@pytest.mark.parametrize(
+    ("wrong", "kind"),
+    [
+        ("TypeError: unhashable type: 'list'", "traceback, TypeError"),
+        ("exit code 1: something", "exit code 1"),
+        ("left behind or changed: out", "left behind or changed"),
+        ("expected one line, but got '' and ''", "expected one line"),
+    ],
+)
+def test_classes_of_bad_input(wrong: str, kind: str) -> None:
+    assert inputs.classified(wrong) == kind
 
 
 # --- the command ---
