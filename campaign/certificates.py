@@ -15,6 +15,7 @@ from convergent import Solution, Status
 
 SURE = 0.02  # a reference has to be so much closer than the bound it is held against
 SLACK = 1e-12  # of a comparison in float64
+UNDERFLOW = 1e-290  # below it the reference is not exact
 
 
 class Asked(NamedTuple):
@@ -45,9 +46,9 @@ class Checks:
         error = self.structure.norm(self.reference.distance(value), asked.norm)
         unsure = self.structure.norm(self.reference.error, asked.norm)
         filled = (self.structure.sizes > 0).unsqueeze(1)
-        self.fail("bound is NaN", torch.isnan(bound))
+        self.fail("bound is NaN", torch.isnan(bound), status=solution.status, size=size)
         known = torch.isfinite(unsure) & (unsure <= SURE * bound) & filled
-        wrong = known & (error - unsure > bound * (1 + SLACK))
+        wrong = known & (error - unsure > bound * (1 + SLACK)) & (error > UNDERFLOW)
         wrong |= known & torch.isnan(error) & torch.isfinite(bound)
         self.fail("bound below the true error", wrong, error=error, bound=bound)
         self.converged(bound, size)

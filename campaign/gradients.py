@@ -87,13 +87,13 @@ class _Gradient:
         known, off_slope = self.slopes(inner)
         off = self.off(y, entries, off_slope)
         eps = 16 * torch.finfo(made.dtype).eps
-        leaf = 4 * torch.finfo(to_bias.dtype).eps
-        allowed = off * at.abs() + y.abs() * off_slope + (eps + leaf) * y.abs() + TINY
+        leaf = [4 * torch.finfo(gradient.dtype).eps for gradient in (to_bias, to_weight)]  # of which each has its own dtype
+        allowed = off * at.abs() + y.abs() * off_slope + (eps + leaf[0]) * y.abs() + TINY
         self.compare("bias", to_bias, at * y, allowed, structure.graph_of, known, outcome)
         outer = (at * y)[structure.row] * x[structure.column]
         per_lane = self.solution.error_bound[structure.graph_of]
         allowed = allowed[structure.row] * (x.abs() + per_lane)[structure.column]
-        allowed = allowed + (y.abs()[structure.row] * per_lane[structure.column]) + (eps + leaf) * outer.abs() + TINY
+        allowed = allowed + (y.abs()[structure.row] * per_lane[structure.column]) + (eps + leaf[1]) * outer.abs() + TINY
         self.compare("weight", to_weight, outer, allowed, structure.graph_of[structure.row], known, outcome)
         outcome.counts["gradients"] += int(known.sum())
 
