@@ -86,7 +86,7 @@ def alone(task: Task, arguments: tuple[Any, ...], number: int) -> Outcome:
     except EOFError:
         process.join()
         outcome = Outcome()
-        about = {"again": f"{arguments[0]}:{number}", "part": task.__module__.rpartition(".")[2]}
+        about = {"again": f"{arguments[0]}:{number}", "part": task.__module__.rpartition(".")[2], "device": arguments[-1]}
         outcome.violation(f"process ended by signal {-(process.exitcode or 0)}", "", **about)
     process.join()
     return outcome

@@ -11,7 +11,7 @@ from campaign.blocks import Structure
 
 Ints = NDArray[np.int64]
 LARGEST = 40
-COUNTS = {"cpu": ((1, 2, 5, 24, 64, 160), (1, 1, 1, 2, 4, 4)), "cuda": ((1, 2, 16, 256, 768, 1024), (1, 1, 1, 2, 4, 4))}
+COUNTS = {"cpu": ((1, 2, 5, 32, 128, 256), (1, 1, 1, 2, 4, 4)), "cuda": ((1, 2, 16, 256, 768, 1024), (1, 1, 1, 2, 4, 4))}
 PATTERNS = ("random", "random", "random", "ring", "star", "path", "loops")
 
 

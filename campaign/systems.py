@@ -22,7 +22,7 @@ from campaign.pool import alone, default_workers, spread
 from convergent import ConvergenceError, Implicit, OneStep, Solution, Unrolled, solve
 from convergent.solvers import Auto
 
-PATIENCE = 20.0  # seconds for one batch
+PATIENCE = 10.0  # seconds for one batch
 UNROLLED = 30
 
 

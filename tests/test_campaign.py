@@ -207,14 +207,14 @@ def test_infinite_and_missing_bounds_are_found() -> None:
     assert {"bound is NaN", "converged above the tolerance"} <= set(outcome.violations)
 
 
-def dies(seed: int, number: int) -> Outcome:
+def dies(seed: int, number: int, device: str) -> Outcome:
     if number == 1:
         os.kill(os.getpid(), signal.SIGSEGV)
     return Outcome()
 
 
 def test_a_crash_is_a_violation() -> None:
-    outcome = pool.alone(dies, (0,), 1)
+    outcome = pool.alone(dies, (0, "cpu"), 1)
     assert outcome.violations == {f"process ended by signal {int(signal.SIGSEGV)}": 1}
     assert outcome.failures[0]["again"] == "0:1"
 
