@@ -36,9 +36,17 @@ WORK = 4e9  # weights read in one burst at most, so that an interrupt is heard w
 
 
 def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Tensor | None = None, still: bool = False) -> Solution:
-    """Solve without gradient.
+    """Solve without a gradient, as ``solve`` does under ``torch.no_grad``.
 
-    ``tol`` [G, H] takes the place of the solver's own tolerance where it is given; ``still``: take no step, certify ``x0``.
+    Args:
+        solver: the method and its settings.
+        fixed: the map.
+        x0: where to start, [N, H]; None: zero.
+        tol: a tolerance for every graph and head, [G, H], in place of the solver's own.
+        still: take no step, and certify ``x0``.
+
+    Raises:
+        ConvergenceError: the tolerance was not reached and ``solver.throw`` is set.
     """
     solver.check(fixed)
     if x0 is not None:
