@@ -21,7 +21,7 @@ from convergent.kernels import backend
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.maps.base import max_degree
 
-CERTIFICATES = ("plain", "tight")
+CERTIFICATES = ("auto", "plain", "tight")
 
 
 def gap(fixed: FixedPointMap) -> float:

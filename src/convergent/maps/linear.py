@@ -79,7 +79,10 @@ class LinearMap(WeightedMap):
 
     def dominating(self) -> LinearMap:
         base = self if self.norm == "max" else self.transpose()
-        return base.with_parameters(self.weight.abs(), torch.ones_like(self.bias))
+        weight = self.weight
+        if weight.is_cuda or not bool((weight >= 0).all()):  # where none is negative, factors of this very tensor serve both
+            weight = weight.abs()
+        return base.with_parameters(weight, torch.ones_like(self.bias))
 
     def pullback(self, x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
         self.expect_nodes("cotangent", cotangent)

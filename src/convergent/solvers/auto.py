@@ -10,6 +10,7 @@ from convergent.solvers.anderson import Anderson
 from convergent.solvers.bicgstab import BiCGStab
 from convergent.solvers.deflated import Deflated
 from convergent.solvers.direct import DENSE_NODES, Direct
+from convergent.solvers.elimination import Elimination, eliminates, near_one
 from convergent.solvers.multigrid import Multigrid
 from convergent.solvers.picard import Picard
 from convergent.solvers.solver import Solver
@@ -28,7 +29,9 @@ class Auto(Solver):
     settles = SETTLES["cpu"][0]
 
     def settling(self, fixed: FixedPointMap) -> int:
-        """A GPU has taken a thousand steps before another method has begun."""
+        """A GPU has taken a thousand steps before another method has begun. Near one elimination needs none of them."""
+        if near_one(fixed) and fixed.linear:
+            return 0
         dense, other = SETTLES[_kind(fixed)]
         return dense if fixed.graph.largest <= DENSE_NODES else other
 
@@ -51,6 +54,8 @@ def suggest(fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
 def _(fixed: LinearMap, picard_steps: float) -> list[Solver]:
     if picard_steps <= FEW_STEPS:
         return [Picard()]
+    if eliminates(fixed):
+        return [Elimination(), Picard()]
     if fixed.graph.largest <= DENSE_NODES:
         return [Direct(), Picard()]  # deflated steps have been tried
     light, heavy = TRIALS[_kind(fixed)]

@@ -25,6 +25,7 @@ from convergent.errors import ConvergenceError, InputError, expect
 from convergent.graph import SMALL, Graph
 from convergent.kernels import ROOM, SAFETY, Accuracy, clear_of
 from convergent.maps import FixedPointMap, LinearMap
+from convergent.solvers.elimination import eliminates, factors_of
 from convergent.solvers.picard import Picard
 from convergent.solvers.solution import Solution, Status, used_methods
 from convergent.solvers.solver import Burst, Solver
@@ -95,7 +96,7 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
     small = fixed.graph.small
     absolute, rtol = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
     gap = certify.gap(fixed)
-    factor = None if solver.certify == "plain" else (1 + gap) * amplification(fixed)
+    factor = None if solver.certify != "tight" else (1 + gap) * amplification(fixed)
     accuracy = (fixed.contraction, factor, absolute * (1 - gap), rtol * (1 - gap), certify.unit(fixed), solver.refine, limit, gap)
     result = fixed.settle(x0, small, Accuracy(*accuracy))
     used = used_methods(("Deflated",), fixed.device)
@@ -122,10 +123,14 @@ def capturing(device: torch.device) -> bool:
 def amplification(fixed: FixedPointMap) -> Tensor:
     """The sharper factor from residual to error, [G, H], for a solve of its own."""
     plain = certify.plain_amplification(fixed.contraction)
-    dominating = fixed.dominating().widened()
-    auto = Solver.methods["Auto"](throw=False)
-    v = run(auto, dominating, tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
-    return torch.minimum(plain, certify.tight_amplification(dominating, v))
+    dominating = fixed.dominating()
+    if eliminates(dominating):
+        v = factors_of(dominating).solve(dominating.bias.double())
+    else:
+        auto = Solver.methods["Auto"](throw=False)
+        dominating = dominating.widened()
+        v = run(auto, dominating, tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
+    return torch.minimum(plain, certify.tight_amplification(dominating.widened(), v))
 
 
 def _brought(place: torch.device, *numbers: Tensor) -> Sequence[Tensor]:
@@ -155,6 +160,7 @@ class _State:
     bound: Tensor = field(init=False)
     allowed: Tensor = field(init=False)
     steps: Tensor = field(init=False)  # [G]
+    sharpens: bool = False  # the tight certificate takes over where rounding is too much for the plain one
     used: set[str] = field(default_factory=set)
     stage: int = 0
     expected: float = 0.0  # steps the present method still needs at the rate it has shown
@@ -168,13 +174,15 @@ class _State:
         measured += [] if x0 is None else [fixed.size(defect), fixed.size(x0)]
         contraction, bias_size, size, *of_start = _brought(place, *measured)
         residual = of_start[0] if of_start else size
-        plain = solver.certify == "plain"
         gap = certify.gap(fixed)
-        factor = (certify.plain_amplification(contraction) if plain else amplification(fixed).to(place)) * (1 + gap)
+        plain = certify.plain_amplification(contraction)
+        tight = solver.certify == "tight" or (solver.certify == "auto" and not bool(plain.isfinite().all()))
+        factor = (amplification(fixed).to(place) if tight else plain) * (1 + gap)
         inputs = (x0, *fixed.parameters())
         absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol.to(place), 0.0)
         strict = (gap, absolute * (1 - gap), relative * (1 - gap))
         state = cls(solver, fixed, x0, inputs, *strict, contraction, factor, bias_size, [], defect, residual)
+        state.sharpens = solver.certify == "auto" and not tight
         state.status = torch.full_like(residual, Status.BUDGET, dtype=torch.int8)
         state.steps = torch.zeros(len(residual), dtype=torch.long, device=place)
         # |x*| >= |T(0)| / (1 + c): a relative tolerance has a scale before there is an answer
@@ -212,6 +220,11 @@ class _State:
         if rounded is not None:  # x may be better than what is left of it
             hopeless = hopeless | ((rounded > 0) & (own <= torch.maximum(wanted / ROOM, 4 * floor)))
             room = torch.maximum(room - rounded, room / ROOM)
+        if self.sharpens and bool((hopeless & self.active).any()):
+            self.sharpens = False
+            self.amplification = amplification(self.fixed).to(self.amplification.device) * (1 + self.gap)
+            self.certify(size, scale, rounded)
+            return
         self.status.masked_fill_(hopeless & self.active, Status.PRECISION)
         self.active = self.status == Status.BUDGET
         # a goal below the rounding of the defect itself is out of reach
@@ -371,7 +384,7 @@ def _explain(solution: Solution, failed: Tensor, solver: Solver, fixed: FixedPoi
         Status.PRECISION: (
             f"is as close as {solution.value.dtype} allows; ask for tol >= {_round_up(bound)}"
             + ("" if solver.refine or fixed.dtype == torch.float64 else ", or pass refine=True for an answer in float64")
-            + ("" if solver.certify == "tight" else ', or certify="tight" for a sharper bound')
+            + (', or certify="tight" for a sharper bound' if solver.certify == "plain" else "")
         ),
         Status.OVERFLOW: "left the range of numbers; scale the bias down",
     }

@@ -41,7 +41,8 @@ class Solver:
             given, the other is 0.
         max_iterations: a budget of steps; None: as many as needed.
         throw: raise ``ConvergenceError`` if the tolerance was not reached; otherwise only ``Solution.status`` says so.
-        certify: "plain", or "tight" for a sharper bound at the cost of one more solve (see ``convergent.certify``).
+        certify: "plain"; "tight", a sharper bound at the cost of one more solve; or "auto": tight only where rounding
+            keeps the plain bound above the tolerance (see ``convergent.certify``).
         refine: return the answer in float64 whatever the dtype of the map. (Steps are taken in the dtype of the map, residuals are
             always in float64.) Otherwise the answer has the dtype of the map, and a tolerance below its rounding is reported.
     """
@@ -50,7 +51,7 @@ class Solver:
     rtol: float | None = None
     max_iterations: int | None = None
     throw: bool = True
-    certify: str = "plain"
+    certify: str = "auto"
     refine: bool = False
 
     methods: ClassVar[dict[str, type[Solver]]] = {}
