@@ -20,7 +20,7 @@ def ladder(length: int, leak: float, heads: int = 2, copies: int = 2) -> LinearM
     edges = torch.cat([one + length * copy for copy in range(copies)], 1)
     row = edges[0]
     degree = torch.bincount(row, minlength=length * copies)
-    weight = ((1 - leak) / degree[row]).double().unsqueeze(1).repeat(1, heads)
+    weight = ((1 - leak) / degree[row].double()).unsqueeze(1).repeat(1, heads)
     graph = Graph(edges, num_nodes=length * copies, batch=torch.arange(copies).repeat_interleave(length))
     generator = torch.Generator().manual_seed(0)
     bias = torch.rand(length * copies, heads, dtype=torch.float64, generator=generator)
