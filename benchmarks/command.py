@@ -80,5 +80,6 @@ def use_threads(count: int) -> None:
     import numba
     import torch
 
-    torch.set_num_threads(count)
+    if torch.get_num_threads() != count:  # once it was called, torch 2.13 with MKL fails in batched LU from 200 rows on
+        torch.set_num_threads(count)
     numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
