@@ -21,12 +21,14 @@ from torch import Tensor
 from benchmarks.measure import Candidate, at_rest, interleave
 from benchmarks.options import Options
 from benchmarks.report import Case, Report, Target
-from convergent import Graph
+from convergent import Auto, Graph, LinearMap, Solution, solve
 from convergent.kernels import backend
 from convergent.kernels.elimination import Symbolic, analyse, factor
 from convergent.tasks.pore_network import PoreNetworks
 
-OURS, SYMBOLIC, FORWARD = "elimination", "symbolic step", "elimination, forward"
+OURS, FORWARD = "solve", "solve, forward"  # Auto, certified
+KERNELS, SYMBOLIC = "elimination alone", "symbolic step"
+TOL = 1e-8
 DENSE, SPLU, SPSOLVE = "padded torch.linalg.solve", "splu, graph by graph", "spsolve, forward"
 CASES = ((16, 100, 4), (64, 200, 4), (4, 1000, 4), (1, 6000, 4), (1, 6000, 1))  # graphs, pores, heads
 LARGE = 100_000  # pores of the network whose fill is measured
@@ -136,8 +138,9 @@ def with_sums(weight: np.ndarray, row: np.ndarray, nodes: int, loss: float) -> n
 def measure(case: Case, make: Callable[[float], Rock], options: Options, rounds: int) -> None:
     work = make(TIMED).to(options.device)
     candidates = {OURS: Candidate(lambda _: ours(work)), FORWARD: Candidate(lambda _: forward(work))}
+    candidates[KERNELS] = Candidate(lambda _: kernels(work))
     candidates[SYMBOLIC] = Candidate(lambda _: analyse(work.graph.rows, work.graph.segments))
-    solvers: dict[str, Callable[[Rock], Tensor]] = {OURS: lambda rocks: ours(rocks)[0][0]}
+    solvers: dict[str, Callable[[Rock], Tensor]] = {KERNELS: lambda rocks: kernels(rocks)[0][0]}
     if 8 * work.graph.num_graphs * work.heads * work.graph.largest**2 <= MOST:
         candidates[DENSE] = Candidate(lambda _: dense(work))
         solvers[DENSE] = lambda rocks: dense(rocks)[0][0]
@@ -161,24 +164,34 @@ def measure(case: Case, make: Callable[[float], Rock], options: Options, rounds:
         options.say(f"{case.name}: errors at a loss of {loss:g}")
         rocks = make(loss)
         truth = refined(rocks)
-        for name, solve in solvers.items():
-            found = solve(rocks.to(options.device)).cpu().numpy()
+        for name, answer in solvers.items():
+            found = answer(rocks.to(options.device)).cpu().numpy()
             case.errors[name][f"largest relative error at {loss:g}"] = float((np.abs(found - truth) / truth).max())
     options.say(f"{case.name}: rounds")
     resting = {name: at_rest(candidate, options.device) for name, candidate in candidates.items()}
     case.timings = interleave(resting, rounds, options.budget(20.0), ours=OURS)
 
 
-def ours(work: Rock) -> tuple[Tensor, Tensor, Tensor]:
+def ours(work: Rock) -> Tensor:
+    """The gradient of the weights [E, H] through a certified solve."""
+    weight = work.weight.clone().requires_grad_()
+    solution = solve(LinearMap(work.graph, weight, work.right[0]), Auto(tol=TOL, certify="tight"))
+    (gradient,) = torch.autograd.grad(solution.value, weight, work.adjoint[0])
+    return gradient
+
+
+def forward(work: Rock) -> Solution:
+    """A certified solve; weights are a new tensor, so that their factors are made anew."""
+    with torch.no_grad():
+        return solve(LinearMap(work.graph, work.weight.clone(), work.right[0]), Auto(tol=TOL, certify="tight"))
+
+
+def kernels(work: Rock) -> tuple[Tensor, Tensor, Tensor]:
     """Answer and certificate [2, N, H], adjoint [1, N, H] and the gradient of the weights [E, H]."""
     factors, x = factor(work.symbolic, work.weight, work.right)
     assert x is not None
     y = factors.solve_transposed(work.adjoint)
     return x, y, backend(x).edge_product(work.graph.row, work.graph.column, y[0], x[0])
-
-
-def forward(work: Rock) -> Tensor | None:
-    return factor(work.symbolic, work.weight, work.right[:1])[1]
 
 
 def dense(work: Rock) -> tuple[Tensor, Tensor]:
