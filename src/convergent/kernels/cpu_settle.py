@@ -223,6 +223,7 @@ def plan_shift(lanes, epsilon, table):
     likely = length / get(lanes, table, LAST)
     slow = where_at_most(length * where_at_most(sure, likely, sure, likely), get(lanes, table, AIM), zero, one)
     left_over = where_at_most(length, splat(wide, 2 * epsilon) * get(lanes, table, REACHED), zero, slow)
+    left_over = where_at_most(length, splat(wide, 1e300), left_over, zero)  # a lane that overflows, or is no number, is done
     shifting = where_at_most(length, splat(wide, DIVERGES) * best, get(lanes, table, SHIFTING), zero)
     shift = get(lanes, table, ALONG) / get(lanes, table, COARSE)
     put_in(lanes, table, SHIFT, where_at_most(left_over * shifting, zero, zero, shift))

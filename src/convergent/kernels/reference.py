@@ -143,7 +143,7 @@ def picard(
         floor = 2 * epsilon * segment_reduce(moved, segments, norm)
         x = torch.where(live[batch, None], moved, x)
         steps += live
-        live = live & ~((contraction * step <= goal) | (step <= floor)).all(1)
+        live = live & ~((contraction * step <= goal) | (step <= floor) | ~torch.isfinite(step)).all(1)
     return x, steps
 
 
@@ -182,7 +182,9 @@ def deflated(
         length = segment_reduce(r, segments, norm)
         shifting &= length <= contraction * last
         shift = torch.where(shifting, segment_dot(left, r, segments) / coarse, 0.0).to(x.dtype)
-        done = (contraction * length <= goal) | (length <= 2 * epsilon * segment_reduce(x, segments, norm))
+        done = (
+            (contraction * length <= goal) | (length <= 2 * epsilon * segment_reduce(x, segments, norm)) | ~torch.isfinite(length)
+        )
         # the last step of a lane is a plain one: its residual is known to be at most contraction * length
         shift = torch.where(done, 0.0, shift)
         x = torch.where(live[batch, None], x + r + shift[batch], x)

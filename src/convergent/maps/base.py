@@ -239,8 +239,8 @@ def check_contraction(factor: Tensor, bias: Tensor) -> None:
 
 
 def version(tensor: Tensor) -> int | None:
-    """How often a tensor was changed in place; None where nobody counts: in inference mode, and inside torch.compile."""
-    return None if torch.compiler.is_compiling() or tensor.is_inference() else tensor._version
+    """How often a tensor was changed in place; None: it was made in inference mode, where nobody counts."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def max_degree(graph: Graph) -> int:

@@ -28,7 +28,7 @@ class WeightedMap(FixedPointMap):
     activation: str
     _contraction: Tensor
     _magnitude: Tensor | None = None
-    _measured: tuple[int | None, int | None]  # the versions of weight and bias that the contraction is of
+    _measured: tuple[int | None, int | None] | None  # the versions that the contraction is of; None: a compiler made the map
 
     def __init__(self, graph: Graph, weight: Tensor, bias: Tensor, activation: str):
         expect(activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", repr(activation))
@@ -41,24 +41,30 @@ class WeightedMap(FixedPointMap):
 
     @property
     def contraction(self) -> Tensor:
-        if self._measured != self._versions():
-            self._measure()
+        if self._measured == self._versions():
+            return self._contraction
+        if torch.compiler.is_compiling():  # a map from outside: measured in every call, and left as it is
+            return self._measurement()
+        self._measure()
         return self._contraction
 
     @contraction.setter
     def contraction(self, value: Tensor) -> None:
         self._contraction = value
 
-    def _versions(self) -> tuple[int | None, int | None]:
-        return version(self.weight), version(self.bias)
+    def _versions(self) -> tuple[int | None, int | None] | None:
+        return None if torch.compiler.is_compiling() else (version(self.weight), version(self.bias))
 
     def _measure(self) -> None:
+        self._contraction = self._measurement()
+        self._measured, self._magnitude = self._versions(), None
+
+    def _measurement(self) -> Tensor:
         """The contraction of the weights as they are now."""
         graph, bias = self.graph, self.bias
         if self.norm == "one":  # W^T in the 1-norm contracts as W does in the max norm; a gradient may be anything
             graph, bias = graph.transpose(), bias[:0]
-        self._contraction = measure_contraction(graph, self.weight, bias, ACTIVATIONS[self.activation].lipschitz)
-        self._measured, self._magnitude = self._versions(), None
+        return measure_contraction(graph, self.weight, bias, ACTIVATIONS[self.activation].lipschitz)
 
     def parameters(self) -> tuple[Tensor, ...]:
         return self.weight, self.bias

@@ -150,6 +150,7 @@ class _State:
     used: set[str] = field(default_factory=set)
     stage: int = 0
     expected: float = 0.0  # steps the present method still needs at the rate it has shown
+    certain: float = math.inf  # plain steps that are enough, but for rounding
 
     @classmethod
     def begin(cls, solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> _State:
@@ -160,6 +161,8 @@ class _State:
         measured += [] if x0 is None else [fixed.size(defect), fixed.size(x0)]
         contraction, bias_size, size, *of_start = _brought(place, *measured)
         residual = of_start[0] if of_start else size
+        if x0 is None and not fixed.linear:  # T(0) is a bias only where there is no activation, which rounds
+            residual = residual + 4 * torch.finfo(fixed.dtype).eps * bias_size
         plain = solver.certify == "plain"
         gap = certify.gap(fixed)
         factor = (certify.plain_amplification(contraction) if plain else amplification(fixed).to(place)) * (1 + gap)
@@ -175,7 +178,8 @@ class _State:
             state.certify(of_start[1], torch.maximum(scale, of_start[1]))
         else:
             state.certify(torch.zeros_like(scale), scale)
-        state.plan = solver.plan(fixed, state.picard_steps())
+        state.certain = state.picard_steps()
+        state.plan = solver.plan(fixed, state.certain)
         if not isinstance(state.plan[-1], Picard):
             state.plan = [*state.plan, Picard()]  # certain to converge, wherever the others give up
         return state
@@ -217,7 +221,7 @@ class _State:
         """How many plain steps a lane may need, from the largest contraction and the largest reduction."""
         if not bool(self.active.any()):
             return 0.0
-        reduction = float((self.residual / self.goal).max())
+        reduction = float((self.residual / self.goal)[self.active].nan_to_num(1.0).max())
         slowest = min(max(float(self.contraction.max()), 1e-300), 1 - 1e-16)
         return math.log(max(reduction, 1.0)) / -math.log(slowest) + 1
 
@@ -228,12 +232,14 @@ class _State:
         if limit <= 0:
             self.active = torch.zeros_like(self.active)
             return
+        certain = int(min(2 * self.certain + 8, limit)) if isinstance(method, Picard) else limit
         before = self.residual
-        burst = self.burst(method, limit)
+        burst = self.burst(method, certain)
         self.used.add(type(method).__name__)
         self.look(burst.x, burst.steps)
         self.polish()
-        self.judge(method, before, hit_limit=int(burst.steps.max()) >= limit, limit=limit)
+        # plain steps beyond those that are certain to be enough only go round in rounding errors
+        self.judge(method, before, hit_limit=certain == limit and int(burst.steps.max()) >= limit, limit=limit)
 
     def look(self, x: Tensor, steps: Tensor) -> None:
         """Certify what came of these steps; lanes that are done keep the x they were certified with."""
