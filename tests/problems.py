@@ -11,7 +11,7 @@ from scipy.sparse import csc_array, identity
 from scipy.sparse.linalg import splu
 from torch import Tensor
 
-from convergent import Graph, LinearMap, Solution, weights
+from convergent import ActivatedMap, Graph, LinearMap, Solution, weights
 
 DOUBLE = torch.float64
 
@@ -76,9 +76,36 @@ def exact(fixed: LinearMap) -> numpy.ndarray:
     return answer
 
 
-def true_error(solution: Solution, fixed: LinearMap) -> Tensor:
+PHI = {  # in extended precision
+    "relu": lambda z: numpy.maximum(z, 0),
+    "leaky_relu": lambda z: numpy.where(z > 0, z, z * numpy.longdouble(0.01)),
+    "tanh": numpy.tanh,
+    "elu": lambda z: numpy.where(z > 0, z, numpy.expm1(numpy.minimum(z, 0))),
+    "softsign": lambda z: z / (1 + abs(z)),
+    "silu": lambda z: z / (1 + numpy.exp(-z)),
+    "mish": lambda z: z * numpy.tanh(numpy.log1p(numpy.exp(numpy.minimum(z, 50)))),
+}
+
+
+def exact_activated(fixed: ActivatedMap) -> numpy.ndarray:
+    """The fixed point by plain steps in extended precision, until no entry moves."""
+    row, column = fixed.graph.row.numpy(), fixed.graph.column.numpy()
+    weight, bias = (part.detach().double().numpy().astype(numpy.longdouble) for part in fixed.parameters())
+    x = numpy.zeros_like(bias)
+    for _ in range(100_000):
+        image = bias.copy()
+        numpy.add.at(image, row, weight * x[column])
+        with numpy.errstate(over="ignore"):
+            before, x = x, PHI[fixed.activation](image)
+        if (abs(x - before) <= 2e-19 * abs(x)).all():
+            break
+    return x
+
+
+def true_error(solution: Solution, fixed: LinearMap | ActivatedMap) -> Tensor:
     """The norm of value - x* of every graph and head, [G, H]."""
-    error = solution.value.detach().double().numpy().astype(numpy.longdouble) - exact(fixed)
+    truth = exact(fixed) if isinstance(fixed, LinearMap) else exact_activated(fixed)
+    error = solution.value.detach().double().numpy().astype(numpy.longdouble) - truth
     return fixed.size(torch.from_numpy(numpy.abs(error).astype(numpy.float64)))
 
 

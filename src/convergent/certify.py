@@ -29,9 +29,9 @@ def gap(fixed: FixedPointMap) -> float:
     return torch.finfo(torch.float64).eps * (fixed.graph.num_nodes + 16)
 
 
-def plain_amplification(contraction: Tensor) -> Tensor:
-    """1 / (1 - c), [G, H]; infinite where nothing contracts."""
-    return torch.where(contraction < 1, 1 / (1 - contraction), torch.inf)
+def plain_amplification(contraction: Tensor, gap: float = 0.0) -> Tensor:
+    """1 / (1 - c), [G, H], and a little more for what rounding does to the bound."""
+    return (1 + gap) / (1 - contraction)
 
 
 def tight_amplification(dominating: LinearMap, v: Tensor) -> Tensor:

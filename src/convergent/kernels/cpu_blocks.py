@@ -150,9 +150,10 @@ def picard_sweep(lanes, nodes, start, pointer, reads, packed, bias, old, new, co
 
 @kernel
 def all_met(contraction, goal, step, size, epsilon):
-    """Every lane is at its goal, or moves by no more than rounding does."""
+    """Every lane is at its goal, moves by no more than rounding does, or has left the range of numbers."""
     for lane in range(len(step)):
-        if not (contraction[lane] * step[lane] <= goal[lane] or step[lane] <= 2 * epsilon * size[lane]):
+        going = contraction[lane] * step[lane] > goal[lane] and step[lane] > 2 * epsilon * size[lane]
+        if going and step[lane] < np.inf:
             return False
     return True
 

@@ -226,7 +226,7 @@ def plan_shift(rate, aim, epsilon, coarse, length, along, size, last, shifting, 
     """The shift of every head; True when every head is done."""
     left_over = 0.0
     for head in range(len(shift)):
-        done = (rate[head] * length[head] <= aim[head]) | (length[head] <= 2 * epsilon * size[head])
+        done = (rate[head] * length[head] <= aim[head]) | (length[head] <= 2 * epsilon * size[head]) | (not length[head] < np.inf)
         keeps = shifting[head] if length[head] <= rate[head] * last[head] else 0.0
         shifting[head] = keeps
         # the last step of a head is a plain one: its residual is known to be at most contraction * length

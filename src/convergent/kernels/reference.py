@@ -143,7 +143,7 @@ def picard(
         floor = 2 * epsilon * segment_reduce(moved, segments, norm)
         x = torch.where(live[batch, None], moved, x)
         steps += live
-        live = live & ~((contraction * step <= goal) | (step <= floor)).all(1)
+        live = live & ~((contraction * step <= goal) | (step <= floor) | ~torch.isfinite(step)).all(1)
     return x, steps
 
 
@@ -182,7 +182,9 @@ def deflated(
         length = segment_reduce(r, segments, norm)
         shifting &= length <= contraction * last
         shift = torch.where(shifting, segment_dot(left, r, segments) / coarse, 0.0).to(x.dtype)
-        done = (contraction * length <= goal) | (length <= 2 * epsilon * segment_reduce(x, segments, norm))
+        done = (
+            (contraction * length <= goal) | (length <= 2 * epsilon * segment_reduce(x, segments, norm)) | ~torch.isfinite(length)
+        )
         # the last step of a lane is a plain one: its residual is known to be at most contraction * length
         shift = torch.where(done, 0.0, shift)
         x = torch.where(live[batch, None], x + r + shift[batch], x)
@@ -219,7 +221,7 @@ class Settled(NamedTuple):
         return self.status == 0
 
 
-def clear_of(bound: Tensor, allowed: Tensor, met: Tensor, gap: float) -> Tensor:
+def clear_of(bound: Tensor, allowed: Tensor | float, met: Tensor, gap: float) -> Tensor:
     """Bounds as they are reported: infinite where they are not a number, and above what is allowed where that was not met.
 
     ``met`` asks for a little less than ``allowed``, by rounding. What lies in between is raised: whoever compares bound and
@@ -269,7 +271,8 @@ def settle(
         bound = torch.where(active, known, bound)
         met |= active & (known <= tol + rtol * worth) & torch.isfinite(known)
         allowed = tol + rtol * size
-        enough = torch.where(rounded > 0, torch.maximum(allowed / ROOM, 4 * floor), torch.where(floor > allowed, 4 * floor, -1.0))
+        close = torch.maximum(allowed / ROOM, torch.minimum(4 * floor, allowed))
+        enough = torch.where(floor > allowed, 4 * floor, torch.where(rounded > 0, close, -1.0))
         active &= ~met & ~(of_x <= enough) & torch.isfinite(known)
         left = limit - int(steps.max()) if len(steps) else 0
         if turn == ROUNDS or left <= 0 or not active.any():

@@ -12,7 +12,7 @@ from convergent.graph import Graph, Subset
 from convergent.kernels import backend
 from convergent.kernels.activations import ACTIVATIONS
 from convergent.kernels.arguments import expect_flags, expect_matrix
-from convergent.maps.base import PRECISE, FixedPointMap, check_contraction, checked, measure_contraction, version
+from convergent.maps.base import PRECISE, FixedPointMap, check_contraction, checked, measure_contraction
 
 
 class WeightedMap(FixedPointMap):
@@ -28,7 +28,7 @@ class WeightedMap(FixedPointMap):
     activation: str
     _contraction: Tensor
     _magnitude: Tensor | None = None
-    _measured: tuple[int | None, int | None]  # the versions of weight and bias that the contraction is of
+    _measured: tuple[int | None, int | None] | None  # the versions that the contraction is of; None: a compiler made the map
 
     def __init__(self, graph: Graph, weight: Tensor, bias: Tensor, activation: str):
         expect(activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", repr(activation))
@@ -41,24 +41,33 @@ class WeightedMap(FixedPointMap):
 
     @property
     def contraction(self) -> Tensor:
-        if self._measured != self._versions():
-            self._measure()
+        if self._measured == self._versions():
+            return self._contraction
+        if torch.compiler.is_compiling():  # a map from outside: measured in every call, and left as it is
+            return self._measurement()
+        self._measure()
         return self._contraction
 
     @contraction.setter
     def contraction(self, value: Tensor) -> None:
         self._contraction = value
 
-    def _versions(self) -> tuple[int | None, int | None]:
-        return version(self.weight), version(self.bias)
+    def _versions(self) -> tuple[int | None, int | None] | None:
+        if torch.compiler.is_compiling():
+            return None
+        weight, bias = self.weight, self.bias  # twice ``version``, without its calls: this is asked for in every solve
+        return None if weight.is_inference() else weight._version, None if bias.is_inference() else bias._version
 
     def _measure(self) -> None:
+        self._contraction = self._measurement()
+        self._measured, self._magnitude = self._versions(), None
+
+    def _measurement(self) -> Tensor:
         """The contraction of the weights as they are now."""
         graph, bias = self.graph, self.bias
         if self.norm == "one":  # W^T in the 1-norm contracts as W does in the max norm; a gradient may be anything
             graph, bias = graph.transpose(), bias[:0]
-        self._contraction = measure_contraction(graph, self.weight, bias, ACTIVATIONS[self.activation].lipschitz)
-        self._measured, self._magnitude = self._versions(), None
+        return measure_contraction(graph, self.weight, bias, ACTIVATIONS[self.activation].lipschitz)
 
     def parameters(self) -> tuple[Tensor, ...]:
         return self.weight, self.bias
@@ -73,16 +82,18 @@ class WeightedMap(FixedPointMap):
             check_contraction(self.contraction, self.bias.detach())
 
     def _restore(self, parameters: list[Tensor], settings: str) -> None:
-        self.weight, self.bias = weight, bias = parameters
-        graph, device = self.graph, self.graph.row.device
+        self.weight, self.bias = parameters
+        self.activation = settings or "identity"
+        self._measured = self._versions()
+
+    def expect_shapes(self) -> None:
+        graph, device, weight, bias = self.graph, self.graph.row.device, self.weight, self.bias
         expect_matrix("bias", bias, graph.num_nodes, "heads", device)
         expect_matrix("weight", weight, graph.num_edges, bias.shape[1], device)
         if weight.dtype != bias.dtype or bias.dtype not in PRECISE:
             expect(bias.dtype in PRECISE, "bias", "torch.float32 or torch.float64", bias.dtype)
             expect(weight.dtype == torch.bfloat16, "bias", f"{weight.dtype}, as the weight has", bias.dtype)
         self.expect_graphs("contraction", self._contraction)
-        self.activation = settings or "identity"
-        self._measured = self._versions()
 
     @property
     def heads(self) -> int:
@@ -91,7 +102,7 @@ class WeightedMap(FixedPointMap):
     def restrict(self, subset: Subset, keep: Tensor) -> Self:
         expect_flags("keep", keep, self.graph.num_graphs, self.device)
         parts = [self.weight[subset.edges], self.bias[subset.nodes]]
-        return type(self).restore(subset.graph, parts, self.contraction[keep], self.norm, self.settings())
+        return type(self)._assemble(subset.graph, parts, self.contraction[keep], self.norm, self.settings())
 
     def at_zero(self) -> Tensor:
         return ACTIVATIONS[self.activation].function(self.bias)
