@@ -5,19 +5,19 @@ PYTHON  ?= python3
 WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
-SOURCES := $(wildcard src tests examples benchmarks)
+SOURCES := $(wildcard src tests examples benchmarks docs/*.py)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format bench docs clean
+.PHONY: help demo test lint format bench docs screenshots clean
 MAKEFLAGS += --no-print-directory
 # Threads that wait sleep, or a busy machine would slow small work down many times; benchmarks have the machine to themselves.
 demo test: export OMP_WAIT_POLICY ?= passive
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.installed-demo ## train a small solver and look at what it learned
+demo: $(VENV)/.installed-demo ## train a small solver, test it, write a page
 	@rm -rf demo
 	@$(BIN)/convergent demo
 
@@ -38,6 +38,9 @@ bench: $(VENV)/.installed-bench ## measure every speed claim
 
 docs: $(VENV)/.installed-docs ## build the pages into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
+screenshots: docs ## pictures of every page, light, dark and narrow, in .cache/screenshots
+	@$(BIN)/python docs/screenshots.py site .cache/screenshots
 
 clean: ## remove what was built, but not .venv
 	@rm -rf site build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

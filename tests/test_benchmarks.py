@@ -373,3 +373,34 @@ def test_the_certified_bound_is_above_the_true_error() -> None:
     assert [target["met"] for target in report["targets"]] == [True]
     texts = {text.get_text() for axes in certificate.draw(report).axes for text in axes.texts}
     assert any("is wrong by" in text for text in texts)
+
+
+# --- the numbers of the README ---
+
+
+def test_the_readme_repeats_what_the_files_hold() -> None:
+    files = {path.stem: json.loads(path.read_text()) for path in (ROOT / "results" / "bench").glob("*.json")}
+    readme = " ".join((ROOT / "README.md").read_text().split())
+
+    def times(file: str, case: str, peer: str) -> float:
+        (found,) = [each for each in files[file]["cases"] if each["name"] == case]
+        return found["ratios"][peer]["median"]
+
+    def target(name: str) -> float:
+        (found,) = [each for each in files["cuda"]["targets"] if each["name"] == name]
+        return found["value"]
+
+    grid = "grid 316 x 316, gamma"
+    pyamg = min(times("near_one", f"{grid} 0.999, 1 heads", f"pyamg {kind}") for kind in ("smoothed aggregation", "Ruge-Stueben"))
+    training = [times("step", "CGS(64), value iteration", peer) for peer in ("dense (paper)", "TorchDEQ fixed point")]
+    layer = [times("w1", "gamma 0.5", peer) for peer in ("TorchDEQ fixed point", "torch.linalg.solve")]
+    scipy = [times("near_one", f"{grid} {gamma}, 1 heads", "scipy BiCGStab") for gamma in (0.999, 0.99)]
+    targets = [each for report in files.values() for each in report.get("targets", ())]
+    for words in (
+        f"TorchDEQ {layer[0]:.0f}x, padded `torch.linalg.solve` {layer[1]:.0f}x",
+        f"scipy BiCGStab {scipy[0]:.1f}x, pyamg {pyamg:.1f}x; at 0.99 scipy {scipy[1]:.1f}x",
+        f"the paper's dense code {training[0]:.0f}x, TorchDEQ {training[1]:.1f}x",
+        f"TorchDEQ {target('W1: the faster TorchDEQ'):.0f}x; dense code {target('CGS(64) training step: dense (paper)'):.0f}x",
+        f"{sum(each['met'] is True for each in targets)} of {len(targets)} targets are met",
+    ):
+        assert words in readme

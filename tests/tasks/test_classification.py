@@ -117,6 +117,23 @@ def test_bad_arguments(tmp_path) -> None:
         load("MUTAG", tmp_path / "nowhere", tmp_path)
 
 
+@pytest.mark.parametrize("content", ["", "garbage, x\n", "1, 1\n"])
+def test_raw_files_that_cannot_be_read_leave_nothing(tmp_path, content) -> None:
+    raw = tmp_path / "sets" / "MUTAG" / "raw"
+    raw.mkdir(parents=True)
+    for name in ("A", "graph_indicator", "graph_labels", "node_labels"):
+        (raw / f"MUTAG_{name}.txt").write_text(content)
+    with pytest.raises(InputError, match=r"data_root: .*: expected the files of data set MUTAG, but") as caught:
+        load("MUTAG", tmp_path / "sets", tmp_path / "cache")
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == []
+
+
+def test_too_few_graphs_for_ten_folds() -> None:
+    with pytest.raises(InputError, match="labels: expected 10 graphs or more of a class, but got 9"):
+        folds(np.repeat([0, 1], [9, 8]))
+
+
 def test_a_model_reads_them() -> None:
     from convergent.nn import ConvergentGraphSolver
     from convergent.tasks.batch import GraphBatch

@@ -23,10 +23,10 @@ HALF, PRECISE = (torch.float16, torch.bfloat16), (torch.float32, torch.float64)
 
 
 class FixedPointMap(ABC):
-    """A map T on node values [N, H] that brings any two points closer: |T(x) - T(y)| <= contraction * |x - y|.
+    r"""A contracting map T on node values [N, H]: :math:`\lVert T(x) - T(y) \rVert \le c\, \lVert x - y \rVert` with c below one.
 
-    ``norm`` says in which norm: "max" over the nodes of a graph, or "one", their sum (for the adjoint). Both hold for every graph
-    and head on its own, and ``contraction`` [G, H] is the factor, measured from the weights.
+    The factor c is ``contraction`` [G, H], measured from the weights for every graph and head. ``norm`` says in which norm it
+    holds: "max", the maximum over the nodes of a graph, or "one", the sum over them (for the adjoint).
     """
 
     kinds: ClassVar[dict[str, type[FixedPointMap]]] = {}
@@ -62,21 +62,21 @@ class FixedPointMap(ABC):
 
     @abstractmethod
     def sweep(self, x: Tensor, goal: Tensor, limit: int) -> tuple[Tensor, Tensor]:
-        """x <- T(x) until every graph and head has a residual of at most ``goal``: x and steps per graph."""
+        """Picard steps until the residual of every graph and head is at most ``goal``; returns x and the steps of each graph."""
 
     @abstractmethod
     def linearize(self, x: Tensor) -> LinearMap:
-        """dx -> T'(x) dx as a linear map with zero bias, differentiable in x and in the parameters."""
+        """The derivative of T at x as a linear map with zero bias, differentiable in x and in the parameters."""
 
     def transpose(self, bias: Tensor | None = None, at: Tensor | None = None) -> LinearMap:
-        """y = T'(at)^T y + bias, the map of the adjoint; it contracts in the other norm. A linear map needs no ``at``."""
+        """The map of the adjoint, y -> T'(at)^T y + bias, which contracts in the other norm. A linear map needs no ``at``."""
         if at is None:
             raise InputError(f"at: expected the point at which {type(self).__name__} is linearised, but got None")
         return self.linearize(at).transpose(bias)
 
     @abstractmethod
     def dominating(self) -> LinearMap:
-        """x -> M x + 1 with |T(x) - T(y)| <= M |x - y| for every node: what the tight certificate solves."""
+        """The map x -> M x + 1, where |T(x) - T(y)| <= M |x - y| in every entry; the tight certificate solves it."""
 
     @abstractmethod
     def pullback(self, x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
@@ -84,26 +84,26 @@ class FixedPointMap(ABC):
 
     @abstractmethod
     def pushforward(self, x: Tensor, tangents: tuple[Tensor | None, ...]) -> Tensor:
-        """The change of T(x) when the parameters move along ``tangents``, differentiable."""
+        """The derivative of T(x) when the parameters change along ``tangents``, differentiable."""
 
     def verify(self) -> None:
-        """Raise where the map does not contract, or is not finite.
+        """Raise if the map does not contract, or is not finite.
 
-        Other devices are looked at when a map is made; on a GPU that would be one more wait, and a solve finds out by itself.
+        On a CPU this is checked when the map is made. On a GPU the host would have to wait for it, so that a solve checks instead.
         """
         return
 
     def magnitude(self) -> Tensor:
-        """The size of what T adds to a product, [G, H]: rounding is measured by it."""
+        """The size of the bias, [G, H], which the rounding error of T is proportional to."""
         return self.size(self.at_zero())
 
     def settings(self) -> str:
-        """What else the map needs, as one string."""
+        """The settings of the map besides its parameters, as one string."""
         return ""
 
     @classmethod
     def restore(cls, graph: Graph, parameters: list[Tensor], contraction: Tensor, norm: str, settings: str = "") -> Self:
-        """A map from its parts, unchecked."""
+        """A map from its parts, without checks."""
         fixed = cls.__new__(cls)
         fixed.graph, fixed.contraction, fixed.norm = graph, contraction, norm
         fixed._restore(parameters, settings)
@@ -125,7 +125,7 @@ class FixedPointMap(ABC):
         return self.parameters()[0].shape[-1]
 
     def with_parameters(self, *parameters: Tensor) -> Self:
-        """The same kind of map with other tensors, unchecked: the contraction is kept."""
+        """The same kind of map with other tensors, without checks: the contraction factor is kept."""
         return type(self).restore(self.graph, list(parameters), self.contraction, self.norm, self.settings())
 
     def widened(self) -> Self:

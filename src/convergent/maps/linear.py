@@ -14,12 +14,17 @@ from convergent.operations import edge_product, propagate
 class LinearMap(WeightedMap):
     r"""The map :math:`T(x)_{ih} = \sum_{e: i \to j} w_{eh} x_{jh} + b_{ih}`.
 
+    It contracts by the largest absolute row sum of the weights.
+
     Args:
         graph: the structure.
-        weight: one number per edge and head, [E, H], in the order of the graph's ``edge_index``; rows must have absolute sums
-            below one. On a GPU weights in bfloat16 stay as they are, which halves what a step reads; sums are in the dtype of
-            the bias.
-        bias: [N, H].
+        weight: one number per edge and head, [E, H], in the order of the graph's ``edge_index``; the absolute row sums must be
+            below one. On a GPU weights in bfloat16 are kept as they are and summed in the dtype of the bias.
+        bias: one number per node and head, [N, H].
+
+    Raises:
+        ContractionError: an absolute row sum is one or more.
+        InputError: a shape, dtype or device does not fit, or a number is not finite.
     """
 
     linear = True
@@ -32,7 +37,12 @@ class LinearMap(WeightedMap):
         return self.with_parameters(self.weight, bias)
 
     def transpose(self, bias: Tensor | None = None, at: Tensor | None = None) -> LinearMap:
-        """x = W^T x + bias. It contracts by the same factor, in the other norm: columns have taken the place of rows."""
+        r"""The map :math:`x \mapsto W^\top x + b`, which contracts by the same factor in the other norm.
+
+        Args:
+            bias: the bias b of the transposed map, [N, H]; zero by default.
+            at: not used by linear maps.
+        """
         right = torch.zeros_like(self.bias) if bias is None else bias
         norm = "one" if self.norm == "max" else "max"
         return LinearMap.restore(self.graph.transpose(), [self.weight, right], self.contraction, norm)

@@ -23,7 +23,7 @@ HEAVY = 4_000_000  # weights of a heavy problem: a step on a GPU takes longer th
 
 @dataclass(frozen=True)
 class Auto(Solver):
-    """Picks by the number of Picard steps the contraction calls for, the size of the graphs, and what is seen on the way."""
+    """Chooses the method by the number of Picard steps needed, the sizes of the graphs, and the observed convergence."""
 
     settles = SETTLES["cpu"][0]
 
@@ -38,7 +38,12 @@ class Auto(Solver):
 
 @singledispatch
 def suggest(fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
-    """The methods to try on this kind of map, in order. A new kind of map registers its own."""
+    """The methods to try on this kind of map, in order. Register another plan for a new kind of map with ``suggest.register``.
+
+    Args:
+        fixed: the map, whose class selects the plan.
+        picard_steps: number of Picard steps that would reach the tolerance.
+    """
     return [Picard()] if picard_steps <= FEW_STEPS else [Anderson(), Picard()]
 
 

@@ -36,7 +36,17 @@ WORK = 4e9  # weights read in one burst at most, so that an interrupt is heard w
 
 
 def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Tensor | None = None) -> Solution:
-    """Solve without gradient. ``tol`` [G, H] takes the place of the solver's own tolerance where it is given."""
+    """Solve without a gradient, as ``solve`` does under ``torch.no_grad``.
+
+    Args:
+        solver: the method and its settings.
+        fixed: the map.
+        x0: where to start, [N, H]; None: zero.
+        tol: a tolerance for every graph and head, [G, H], in place of the solver's own.
+
+    Raises:
+        ConvergenceError: the tolerance was not reached and ``solver.throw`` is set.
+    """
     solver.check(fixed)
     solution, whole = _settled(solver, fixed, x0, tol)
     if solution is None:

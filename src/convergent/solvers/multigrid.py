@@ -40,9 +40,9 @@ LOSS = 3e-3  # single precision is enough while its rounding, times 1 / (1 - c),
 
 @dataclass(frozen=True)
 class Multigrid(BiCGStab):
-    """BiCGStab with a V-cycle of smoothed aggregation before every product: for large graphs with slow, smooth error.
+    """BiCGStab, preconditioned by a V-cycle of smoothed aggregation: for large graphs with smooth errors, such as grids.
 
-    The number of steps hardly grows with the size of the graph or with 1 / (1 - c).
+    The number of steps hardly grows with the size of the graph or with 1 / (1 - c), where c is the contraction factor.
     """
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from convergent.errors import InputError
+from convergent.settings import parse_json
 
 PART = ".part"  # the ending of what is not finished
 
@@ -116,8 +117,8 @@ def write_json(path: Path, data: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{path}: expected a file, but there is none") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"no such file: {path}") from None
+    except ValueError as error:  # not JSON, or not UTF-8
         raise InputError(f"{path}: expected JSON, but could not read it: {error}") from error

@@ -12,14 +12,14 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from convergent.errors import InputError, expect
+from convergent.errors import InputError, expect, first_line
 from convergent.storage.files import discard_folder, private_name, remove_parts, sync_file, sync_folder
 from convergent.storage.fingerprint import fingerprint
 from convergent.storage.lock import lock_file
@@ -52,8 +52,6 @@ def load(name: str, data_root: Path | str | None = None, cache: Path | str | Non
         data_root: a folder with NAME/raw/*.txt; its files are copied before PyG processes them. None: PyG downloads.
         cache: where processed files are kept; by default convergent/tudatasets in the user's cache folder.
     """
-    from torch_geometric.datasets import TUDataset
-
     expect(name in SETS, "name", f"one of {', '.join(SETS)}", repr(name))
     cache = default_cache() if cache is None else Path(cache)
     if data_root is None and name == "PTC":
@@ -63,7 +61,7 @@ def load(name: str, data_root: Path | str | None = None, cache: Path | str | Non
         with lock_file(cache / f".{name}.lock", str(cache / name), wait=True):
             if not _is_prepared(cache / name, data_root):  # another process may have done it meanwhile
                 _prepare(name, data_root, cache)
-    dataset = TUDataset(str(cache), name)
+    dataset = _read(cache, name, str(cache / name))
     labelled = dataset[0].x is not None
     widest = 0 if labelled else max(int(_degrees(data).max()) for data in dataset if data.num_edges)
     return Classified([_as_batch(data, widest) for data in dataset], int(dataset.num_classes))
@@ -102,14 +100,12 @@ def _given_raw(name: str, data_root: Path | str) -> Path:
 
 def _prepare(name: str, data_root: Path | str | None, cache: Path) -> None:
     """Let PyG process a set in a folder of its own, which becomes that of the set when it is complete."""
-    from torch_geometric.datasets import TUDataset
-
     remove_parts(cache, name)
     partial = private_name(cache / name)
     try:
         if data_root is not None:
             shutil.copytree(_given_raw(name, data_root), partial / name / "raw")
-        TUDataset(str(partial), name)
+        _read(partial, name, name if data_root is None else f"data_root: {_given_raw(name, data_root)}")
         for file in (partial / name).rglob("*.*"):
             sync_file(file)
         if (cache / name).exists():
@@ -118,6 +114,20 @@ def _prepare(name: str, data_root: Path | str | None, cache: Path) -> None:
         sync_folder(cache)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _read(root: Path, name: str, where: str) -> Any:
+    """A set as PyG reads it, or one line that says where something is wrong."""
+    from torch_geometric.datasets import TUDataset
+
+    try:
+        dataset = TUDataset(str(root), name)
+        expect(len(dataset) >= FOLDS and dataset[0].y is not None, name, f"{FOLDS} graphs or more, with classes", len(dataset))
+    except OSError:
+        raise
+    except Exception as error:  # PyG and torch raise all kinds
+        raise InputError(f"{where}: expected the files of data set {name}, but could not read them: {first_line(error)}") from error
+    return dataset
 
 
 def _degrees(data: Data) -> Tensor:
@@ -138,6 +148,8 @@ def folds(labels: NDArray[np.int64], seed: int = 0) -> list[tuple[NDArray[np.int
     """Ten stratified folds, each as the numbers of its training and of its test graphs."""
     from sklearn.model_selection import StratifiedKFold
 
+    most = int(np.unique(labels, return_counts=True)[1].max(initial=0))
+    expect(most >= FOLDS, "labels", f"{FOLDS} graphs or more of a class", most)
     splits = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     return list(splits.split(np.zeros(len(labels)), labels))
 

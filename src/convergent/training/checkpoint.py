@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 import io
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning.pytorch.plugins.io import CheckpointIO
+from torch import Tensor
 
 from convergent.errors import InputError
+from convergent.settings import Measure, Natural, arguments, checked
 from convergent.storage.files import write_atomically
 
 KEEPER = "keeper"  # the name of its state, among those of callbacks
 
-# What a run is resumed from, and its type; of optimisers and schedules there is one.
-NEEDED = {
-    "state_dict": dict,
-    "optimizer_states": list,
-    "lr_schedulers": list,
-    "loops": dict,
-    "callbacks": dict,
-    "global_step": int,
-    "solves": dict,
-    "worst_bound": float,
-    "random": torch.Tensor,
-}
+
+@dataclass(frozen=True)
+class KeeperState:
+    """What the keeper knows of the steps so far."""
+
+    best: Measure
+    best_step: int
+    since_best: Natural
+    validation: dict[str, Measure]
+    seconds: Measure
+
+
+@dataclass(frozen=True)
+class Kept:
+    keeper: KeeperState
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint has to hold; Lightning adds more."""
+
+    state_dict: dict[str, Tensor]
+    optimizer_states: tuple[dict[str, Any]]
+    lr_schedulers: tuple[dict[str, Any]]
+    loops: dict[str, dict[str, Any]]
+    callbacks: Kept
+    global_step: Natural
+    solves: dict[str, int]
+    worst_bound: Measure
+    random: Tensor
 
 
 class Checkpoints(CheckpointIO):
@@ -50,19 +73,40 @@ def read_checkpoint(path: Path, map_location: Any = None) -> dict[str, Any]:
         InputError: it is damaged, or no checkpoint.
     """
     try:
+        _check_sums(path)
         found = torch.load(path, map_location=map_location, weights_only=True)
     except FileNotFoundError:
         raise InputError(f"{path}: expected a checkpoint, but there is no such file") from None
     except Exception as error:  # torch raises all kinds
         raise damaged(path, "it is empty" if path.stat().st_size == 0 else "it could not be read") from error
-    if not isinstance(found, dict):
-        raise damaged(path, "it holds something else")
-    for name, kind in NEEDED.items():
-        if not isinstance(found.get(name), kind) or (kind is list and len(found[name]) != 1):
-            raise damaged(path, f"it has no {name}" if name not in found else f"its {name} cannot be used")
-    if not found["callbacks"].get(KEEPER):  # Lightning passes over an empty one
-        raise damaged(path, "it has no state of its keeper")
-    return found
+    try:
+        arguments(Checkpoint, found, "checkpoint", spare=True)
+        checked(Natural, found["lr_schedulers"][0].get("last_epoch"), "lr_schedulers.last_epoch")
+    except InputError as error:
+        raise damaged(path, f"it is not as it was written ({error})") from error
+    return cast(dict[str, Any], found)
+
+
+def require_fit(checkpoint: dict[str, Any], parameters: Iterable[Tensor]) -> None:
+    """Refuse the state of an optimiser for other parameters, which torch would load and then fail in a step.
+
+    Raises:
+        ValueError: names the parameter by its number.
+    """
+    shapes = [parameter.shape for parameter in parameters]
+    for number, state in checkpoint["optimizer_states"][0]["state"].items():
+        for name in ("exp_avg", "exp_avg_sq"):
+            if state[name].shape != shapes[number]:
+                raise ValueError(
+                    f"{name} of parameter {number}: expected {list(shapes[number])}, but got {list(state[name].shape)}"
+                )
+
+
+def _check_sums(path: Path) -> None:
+    """Compare every part with its check sum, which torch does not: a flipped bit would be a wrong weight."""
+    with zipfile.ZipFile(path) as archive:
+        if archive.testzip() is not None:
+            raise ValueError("a part does not have its check sum")
 
 
 def damaged(path: Path, reason: str) -> InputError:

@@ -22,7 +22,18 @@ from convergent.training.keeper import Keeper
 from convergent.training.module import Training
 from convergent.training.problem import Problem
 from convergent.training.progress import Bar
-from convergent.training.run import CHECKPOINT, CONFIG, DATA, METRICS, MODEL, RESULT, TENSORBOARD, VALIDATIONS
+from convergent.training.run import (
+    CHECKPOINT,
+    CONFIG,
+    DATA,
+    METRICS,
+    MODEL,
+    RESULT,
+    TENSORBOARD,
+    VALIDATIONS,
+    read_config,
+    read_result,
+)
 from convergent.training.signals import deferred
 
 # How states that do not fit the model make Lightning and torch fail.
@@ -48,7 +59,7 @@ def train(
         Stopped: a KeyboardInterrupt that names the signal; all steps up to then are kept, and ``resume`` goes on with the next one.
     """
     folder = Path(folder)
-    config = TrainConfig.from_json(read_json(folder / CONFIG)) if resume else config
+    config = read_config(folder / CONFIG) if resume else config
     if config is None:
         raise InputError("config: expected the settings of a run, but got None")
     if resume and (folder / RESULT).exists():
@@ -73,7 +84,7 @@ def train(
 def _finished(folder: Path) -> dict[str, Any]:
     if not (folder / MODEL).exists():
         raise InputError(f"{folder / MODEL}: no such file, but the run is finished; restore it, or start a new run")
-    return read_json(folder / RESULT)
+    return read_result(folder / RESULT)
 
 
 def _begin(folder: Path, config: TrainConfig, problem: Problem, resume: bool) -> None:
