@@ -1,18 +1,20 @@
 # Everything runs in .venv, made on first use; a stamp per extra remembers what is installed.
-# Other interpreter: make test PYTHON=python3.12     More test workers: make test WORKERS=8
+# Other interpreter: make test PYTHON=python3.12     More test workers: make test WORKERS=8     Longer: make campaign SECONDS=3600
 
 PYTHON  ?= python3
 WORKERS ?= 2
+SECONDS ?= 120
+OUT     ?= results/campaign.json
 VENV    := .venv
 BIN     := $(VENV)/bin
-SOURCES := $(wildcard src tests examples benchmarks docs/*.py)
+SOURCES := $(wildcard src tests examples benchmarks campaign docs/*.py)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format bench docs screenshots clean
+.PHONY: help demo test lint format bench campaign docs screenshots clean
 MAKEFLAGS += --no-print-directory
 # Threads that wait sleep, or a busy machine would slow small work down many times; benchmarks have the machine to themselves.
-demo test: export OMP_WAIT_POLICY ?= passive
+demo test campaign: export OMP_WAIT_POLICY ?= passive
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +37,9 @@ format: $(VENV)/.installed-lint ## put the sources in style
 
 bench: $(VENV)/.installed-bench ## measure every speed claim
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+campaign: $(VENV)/.installed-test ## random systems, kills and bad input, checked for SECONDS
+	@$(BIN)/python -m campaign --seconds $(SECONDS) --out $(OUT) $(ARGS)
 
 docs: $(VENV)/.installed-docs ## build the pages into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site

@@ -18,6 +18,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import errno
+import importlib
 import io
 import json
 import os
@@ -28,6 +29,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -58,16 +60,19 @@ class Forks:
     """A process that runs commands in forks of itself. Use it in a ``with``.
 
     Args:
+        modules: to import before the forks, beside those that train and predict.
         environment: variables to set for all commands.
     """
 
-    def __init__(self, environment: dict[str, str] | None = None):
+    def __init__(self, modules: Sequence[str] = (), environment: dict[str, str] | None = None):
+        self.modules = modules
         threads = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        self.environment = {**os.environ, "PYTHONPATH": str(SOURCE), "OMP_WAIT_POLICY": "passive", **threads, **(environment or {})}
+        fixed = {"PYTHONPATH": str(SOURCE), "OMP_WAIT_POLICY": "passive", "COMMIT": "unknown"}  # git is slow to ask
+        self.environment = {**os.environ, **fixed, **threads, **(environment or {})}
 
     def __enter__(self) -> Self:
         self.log = tempfile.TemporaryFile()
-        command = [sys.executable, __file__]
+        command = [sys.executable, __file__, *self.modules]
         self.server = subprocess.Popen(
             command, env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
         )
@@ -281,8 +286,9 @@ def serve() -> None:
     import convergent.cli.work
     import convergent.training.train  # noqa: F401
 
+    for name in sys.argv[1:]:
+        importlib.import_module(name)
     warm_up()
-
     for line in sys.stdin:
         folder = tempfile.mkdtemp()
         found = answer(json.loads(line), folder)

@@ -42,6 +42,7 @@ WITHOUT_SOURCE = {
     "test_examples.py": "runs every script in examples/",
     "test_benchmarks.py": "runs the smallest case of benchmarks/",
     "test_pages.py": "opens the pages of docs/ in a browser",
+    "test_campaign.py": "the campaign finds what is wrong",
     "cli/test_bad_input.py": "every command, with bad input",
     "test_public_names.py": "what `import convergent` offers",
 }

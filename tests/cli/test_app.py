@@ -22,6 +22,9 @@ from command import answered, convergent, refused
 from convergent import InputError
 from convergent.cli import work
 from convergent.cli.app import app
+from convergent.storage.lock import owned
+from convergent.training import predict as predicting
+from convergent.training.keeper import Keeper
 from convergent.training.run import CHECKPOINT, MODEL, RESULT, read_json
 
 ROOT = Path(__file__).parents[2]
@@ -310,15 +313,16 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen:
     return subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_an_interrupt_keeps_the_run(tmp_path) -> None:
+@pytest.mark.parametrize(("signum", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_keeps_the_run(tmp_path, signum, expected) -> None:
     arguments = ["train", "pore-networks", "--validate-every", 4, "--checkpoint-every", 5, *TINY]
     process = start(*arguments, "--steps", 100_000, "--out", tmp_path / "cut")
     deadline = time.monotonic() + 120
     while not (tmp_path / "cut" / CHECKPOINT).exists() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signum)
     _, complained = process.communicate(timeout=120)
-    assert process.returncode == 130, complained
+    assert process.returncode == expected, complained
     assert f"convergent train --resume {tmp_path / 'cut'}" in complained
     assert "Traceback" not in complained
     reached = torch.load(tmp_path / "cut" / CHECKPOINT, weights_only=True)["global_step"]
@@ -334,6 +338,48 @@ def test_an_interrupt_keeps_the_run(tmp_path) -> None:
     for name, weight in weights[0].items():
         # the interrupted part ran on one thread, and sums differ by their order
         torch.testing.assert_close(weight, weights[1][name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("signum", "expected"), [(signal.SIGHUP, 129), (signal.SIGTERM, 143)])
+def test_signals_have_the_exit_code_of_shells(pores, networks, tmp_path, monkeypatch, signum, expected) -> None:
+    after_step, tables = Keeper.on_train_batch_end, predicting._tables
+
+    def stop_in_a_step(*arguments) -> None:
+        os.kill(os.getpid(), signum)
+        after_step(*arguments)
+
+    def stop_in_a_block(*arguments):
+        os.kill(os.getpid(), signum)
+        return tables(*arguments)
+
+    monkeypatch.setattr(Keeper, "on_train_batch_end", stop_in_a_step)
+    monkeypatch.setattr(predicting, "_tables", stop_in_a_block)
+    run, out = tmp_path / "run", tmp_path / "out"
+    code, _, complained = convergent("train", "pore-networks", "--steps", 9, "--out", run, *TINY, width=500)
+    assert (code, (run / CHECKPOINT).exists()) == (expected, True)
+    assert f"stopped; the run is saved. Continue it with: convergent train --resume {run}" in complained
+    code, _, complained = convergent("predict", pores, networks, "--out", out, width=500)
+    assert code == expected
+    assert f"convergent predict {pores} {networks} --out {out} --format csv --resume" in complained
+    monkeypatch.undo()
+    assert answered("train", "--resume", run)["steps"] == 9
+    assert answered("predict", pores, networks, "--out", out, "--resume")["graphs"] == 6
+
+
+def test_a_training_that_is_stopped_before_it_begins(tmp_path, monkeypatch) -> None:
+    def stop(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("convergent.training.train.Problem.of", stop)
+    code, _, complained = convergent("train", "pore-networks", "--out", tmp_path / "run", *TINY)
+    assert (code, complained.splitlines()[-1]) == (143, "stopped; nothing was done yet")
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_commands_in_one_folder(pores, networks, tmp_path) -> None:
+    with owned(tmp_path / "out"):
+        line = refused("predict", pores, networks, "--out", tmp_path / "out")
+    assert line == f"convergent: {tmp_path / 'out'}: in use by another process (pid {os.getpid()})"
 
 
 def test_two_processes_agree_with_one(tmp_path) -> None:

@@ -14,8 +14,8 @@ from convergent.errors import InputError
 from convergent.experiments.experiment import Experiment
 from convergent.experiments.job import Job
 from convergent.experiments.workers import pool, work
-from convergent.storage.files import write_json
-from convergent.storage.lock import InUse
+from convergent.storage.files import remove_parts, write_json
+from convergent.storage.lock import InUse, lock_file
 
 JOBS = "jobs"  # the folder of single results, beside those of experiments
 
@@ -90,7 +90,10 @@ def _write_ready(experiments: Sequence[Experiment], plan: Plan, written: dict[st
         enough = len(done) == len(jobs) or (partial and experiment.partial and done)
         if experiment.name not in written and enough:
             path = plan.out / f"{experiment.name}.json"
-            write_json(path, experiment.report({job.key: job.result(plan.jobs) for job in done}))
+            report = experiment.report({job.key: job.result(plan.jobs) for job in done})
+            with lock_file(path.with_name(f".{path.name}.lock"), str(path), wait=True):
+                remove_parts(plan.out, path.name)
+                write_json(path, report)
             found[experiment.name] = path
     return found
 
