@@ -109,9 +109,9 @@ SETTINGS = {
         "fixed_bias",
     ),
 }
+# Not --rate: with a large one a training begins, diverges, and keeps what it has done.
 OPTIONS = (
     "--seed",
-    "--rate",
     "--clip",
     "--schedule",
     "--model",
