@@ -99,24 +99,20 @@ class OneOf:
 
 @dataclass(frozen=True)
 class NotEmpty:
+    words = "not empty"
+
     def holds(self, value: Any) -> bool:
         return len(value) > 0
-
-    @property
-    def words(self) -> str:
-        return "not empty"
 
 
 @dataclass(frozen=True)
 class AnyFloat:
     """Infinity and NaN are numbers too: results may hold them, settings may not."""
 
+    words = ""
+
     def holds(self, value: Any) -> bool:
         return True
-
-    @property
-    def words(self) -> str:
-        return ""
 
 
 Count = Annotated[int, AtLeast(1)]

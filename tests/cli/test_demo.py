@@ -5,11 +5,14 @@ import re
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from browser import chromium, open_page
 from convergent import InputError
 from convergent.cli import demo, work
+from convergent.cli.app import app
 from convergent.cli.demo import PAGE, RESULT, SIZES, means, r2, run, score
+from convergent.storage.lock import InUse, owned
 from convergent.tasks.batch import GraphBatch
 
 
@@ -98,3 +101,10 @@ def test_the_page_in_a_browser(finished) -> None:
 
 def test_the_largest_networks_are_beyond_training() -> None:
     assert max(SIZES) >= 4 * 200
+
+
+def test_one_process_at_a_time(tmp_path) -> None:
+    with owned(tmp_path / "demo"):
+        result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])
+    assert isinstance(result.exception, InUse)
+    assert not (tmp_path / "demo").exists()

@@ -144,8 +144,10 @@ def demo(
 ) -> None:
     """Train a small solver on pore networks, test it on larger ones, and write a page with the results."""
     from convergent.cli.demo import run
+    from convergent.storage.lock import owned
 
-    run(out, steps, seed, device)
+    with owned(out):
+        run(out, steps, seed, device)
 
 
 @app.command(
