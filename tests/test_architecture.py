@@ -24,6 +24,7 @@ ROOMS = (
     ("storage",),
     ("kernels",),
     ("graph", "operations"),
+    ("factors",),
     ("maps", "weights"),
     ("certify",),
     ("solvers",),

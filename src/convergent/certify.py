@@ -30,8 +30,8 @@ def gap(fixed: FixedPointMap) -> float:
 
 
 def plain_amplification(contraction: Tensor, gap: float = 0.0) -> Tensor:
-    """1 / (1 - c), [G, H], and a little more for what rounding does to the bound."""
-    return (1 + gap) / (1 - contraction)
+    """1 / (1 - c), [G, H], and a little more for what rounding does to the bound; infinite where rows sum to one or more."""
+    return (1 + gap) / (1 - contraction).clamp(min=0)
 
 
 def tight_amplification(dominating: LinearMap, v: Tensor) -> Tensor:

@@ -7,7 +7,9 @@ import gc
 import pytest
 import torch
 
-from convergent import Auto, Elimination, Graph, Implicit, LinearMap, solve
+from convergent import Auto, BiCGStab, Direct, Elimination, Graph, Implicit, LinearMap, Multigrid, solve
+from convergent import factors as kept
+from convergent.errors import ContractionError
 from convergent.solvers import elimination
 from problems import random_batch, random_map
 
@@ -37,13 +39,13 @@ def dense(fixed: LinearMap) -> torch.Tensor:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A number for every factorisation."""
     made: list[int] = []
-    factor = elimination.factor
+    factor = kept.factor
 
     def count(*arguments):
         made.append(len(made))
         return factor(*arguments)
 
-    monkeypatch.setattr(elimination, "factor", count)
+    monkeypatch.setattr(kept, "factor", count)
     return made
 
 
@@ -84,10 +86,10 @@ def test_weights_that_changed_are_factorised_again(counted: list[int]) -> None:
 def test_factors_go_with_their_weights() -> None:
     fixed = ladder(30, 1e-6)
     solve(fixed, Elimination(tol=1e-6))
-    before = len(elimination._known)
+    before = len(kept._known)
     del fixed
     gc.collect()
-    assert len(elimination._known) < before
+    assert len(kept._known) < before
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -101,9 +103,42 @@ def test_any_small_map(dtype: torch.dtype) -> None:
 
 
 def test_a_graph_that_fills_up_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elimination, "MOST", 100.0)
+    monkeypatch.setattr(kept, "MOST", 100.0)
     fixed = ladder(40, 1e-4)
-    assert not elimination.affordable(fixed)
+    assert not elimination.eliminates(fixed)
     solution = solve(fixed, Auto(tol=1e-6))
     assert "Elimination" not in solution.method
     assert solution.converged.all()
+
+
+@pytest.mark.parametrize("certify", ["auto", "tight"])
+@pytest.mark.parametrize("solver", [Auto, Elimination, Direct, BiCGStab, Multigrid])
+def test_rows_that_sum_to_one(solver, certify: str) -> None:
+    fixed = ladder(40, 0.0)
+    solution = solve(fixed, solver(tol=1e-6, certify=certify))
+    assert solution.converged.all()
+    assert (fixed.size((solution.value - dense(fixed)).detach()) <= solution.error_bound).all()
+    (gradient,) = torch.autograd.grad(solution.value.square().sum(), fixed.weight)
+    (expected,) = torch.autograd.grad(dense(fixed).square().sum(), fixed.weight)
+    torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_that_exceed_one_where_others_lose_more() -> None:
+    """Katz centrality and the like: |W| has a spectral radius below one, its rows do not all sum to less."""
+    graph = Graph(torch.tensor([[0, 0, 1, 2], [1, 2, 0, 0]]), num_nodes=3)
+    weight = torch.tensor([[0.9], [-0.8], [0.3], [0.4]], dtype=torch.float64)
+    fixed = LinearMap(graph, weight, torch.ones(3, 1, dtype=torch.float64))
+    assert float(fixed.contraction) > 1
+    solution = solve(fixed, Auto(tol=1e-9))
+    assert solution.converged.all()
+    assert (fixed.size(solution.value - dense(fixed)) <= solution.error_bound).all()
+
+
+def test_a_class_of_nodes_that_loses_nothing_is_named() -> None:
+    graph = Graph(torch.tensor([[0, 1, 2, 3, 3], [1, 0, 3, 2, 0]]), num_nodes=5, batch=torch.tensor([0, 0, 0, 0, 0]))
+    weight = torch.tensor([[1.0], [1.0], [1.0], [0.5], [0.4]], dtype=torch.float64)
+    with pytest.raises(ContractionError, match=r"no row that sums to less than one is reached from 2 of its nodes \(0, 1\)"):
+        LinearMap(graph, weight, torch.ones(5, 1, dtype=torch.float64))
+    pair = Graph(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+    with pytest.raises(ContractionError, match="rows that sum to more than one outweigh"):
+        LinearMap(pair, torch.tensor([[2.0], [0.8]], dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64))

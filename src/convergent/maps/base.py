@@ -6,6 +6,7 @@ parameters. Solvers that are particular to it register themselves with ``solvers
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from convergent.errors import ContractionError, InputError
+from convergent.factors import expect_losses
 from convergent.graph import Graph, Subset, traced
 from convergent.kernels import backend
 from convergent.kernels.arguments import expect_matrix
@@ -190,16 +192,17 @@ def checked(
     return value
 
 
-def measure_contraction(graph: Graph, weight: Tensor, bias: Tensor, lipschitz: float) -> Tensor:
+def measure_contraction(graph: Graph, weight: Tensor, bias: Tensor, lipschitz: float, linear: bool = False) -> Tensor:
     """The largest absolute row sum of every graph and head times the Lipschitz constant, [G, H].
 
-    Raises unless it is below one, and where the bias is not finite (on a GPU, and inside torch.compile, the solve looks for that).
+    Raises unless it is below one or, for a linear map, rows lose something from every node; and where the bias is not finite
+    (on a GPU, and inside torch.compile, the solve looks for that).
     """
     if traced(weight):
         return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight.detach(), lipschitz)
     if torch._C._are_functorch_transforms_active():
         return _Contraction.apply(graph, lipschitz, weight, bias)
-    return _measured(graph, weight.detach(), lipschitz, bias.detach())
+    return _measured(graph, weight.detach(), lipschitz, bias.detach(), weight if linear else None)
 
 
 class _Contraction(torch.autograd.Function):
@@ -230,17 +233,21 @@ class _Contraction(torch.autograd.Function):
         return None
 
 
-def _measured(graph: Graph, weight: Tensor, lipschitz: float, bias: Tensor | None = None) -> Tensor:
+def _measured(graph: Graph, weight: Tensor, lipschitz: float, bias: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
+    """The factors; ``linear``: the weights of a linear map, which may have rows that sum to one."""
     # a sum of d terms in float64 can be d units in the last place too small
     wider = lipschitz * (1 + (max_degree(graph) + 2) * torch.finfo(torch.float64).eps)
     factor = backend(graph.row).row_peaks(graph.rows, graph.segments, weight, wider)
     if not weight.is_cuda:
-        check_contraction(factor, weight[:0] if bias is None else bias)
+        check_contraction(factor, weight[:0] if bias is None else bias, graph, linear)
     return factor
 
 
-def check_contraction(factor: Tensor, bias: Tensor) -> None:
-    """Raise unless all factors [G, H] are below one, and all of the bias is finite."""
+def check_contraction(factor: Tensor, bias: Tensor, graph: Graph | None = None, linear: Tensor | None = None) -> None:
+    """Raise unless all factors [G, H] are below one, and all of the bias is finite.
+
+    Rows of a linear map, whose weights are given with its graph, may sum to one where every node reaches one that sums to less.
+    """
     worst, whole = backend(bias).worst(factor, bias)
     if not whole:
         finite("bias", bias)
@@ -250,15 +257,12 @@ def check_contraction(factor: Tensor, bias: Tensor) -> None:
         came = float(factor[where, head])
         if came != came:
             raise InputError(f"weight: expected finite numbers, but got NaN in graph {where}, head {head}")
+        if graph is not None and linear is not None and math.isfinite(worst) and expect_losses(graph, linear):
+            return
         raise ContractionError(
             f"weight: expected rows whose absolute sum times the activation's slope stays below 1, but got {came:.8g} in graph "
             f"{where}, head {head} ({int(bad.sum())} of {bad.numel()} graphs and heads do not contract)"
         )
-
-
-def version(tensor: Tensor) -> int | None:
-    """How often a tensor was changed in place; None: it was made in inference mode, where nobody counts."""
-    return None if tensor.is_inference() else tensor._version
 
 
 def max_degree(graph: Graph) -> int:

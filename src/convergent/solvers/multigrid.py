@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from convergent.factors import version
 from convergent.graph import Graph
 from convergent.kernels import Rows, backend
 from convergent.kernels.reference import row_of_position
 from convergent.maps import FixedPointMap, LinearMap
-from convergent.maps.base import version
 from convergent.solvers.bicgstab import BiCGStab
 from convergent.solvers.solver import Burst, Solver
 

@@ -82,6 +82,8 @@ class Solver:
 
     def settling(self, fixed: FixedPointMap) -> int:
         """Steps that a certified solve of this map's small graphs in one call may take."""
+        if self.settles and not fixed.contraction.is_cuda and bool((fixed.contraction >= 1).any()):
+            return 0  # its certificate is 1 / (1 - c)
         return self.settles
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
