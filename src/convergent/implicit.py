@@ -115,7 +115,7 @@ class _Problem:
     still: bool = False  # take no step, certify the start
 
     def map(self, parameters: Sequence[Tensor], contraction: Tensor) -> FixedPointMap:
-        return FixedPointMap.kinds[self.kind].restore(self.graph, list(parameters), contraction, self.norm, self.settings)
+        return FixedPointMap.kinds[self.kind]._assemble(self.graph, list(parameters), contraction, self.norm, self.settings)
 
     def texts(self) -> tuple[str, ...]:
         return self.graph.flow, self.kind, self.settings, self.norm, self.solver.encoded(), self.adjoint.encoded()
@@ -155,7 +155,8 @@ def fixed_point(
         return Solution(*torch.ops.convergent.fixed_point(*call))
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return Solution(*_FixedPoint.apply(problem, x0, contraction, *parameters))
-    if not torch.is_grad_enabled():  # nobody will ask for a derivative, as within most backward passes
+    wanted = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters)
+    if not wanted:  # nobody will ask for a derivative, as within most backward passes
         return problem.run(fixed, x0)
     certificate: list[Tensor] = []
     return Solution(_Value.apply(certificate, problem, fixed, x0, contraction, *parameters), *certificate)

@@ -221,9 +221,9 @@ def plan_shift(lanes, epsilon, table):
     length, best, sure = get(lanes, table, LENGTH), get(lanes, table, BEST), get(lanes, table, RATE)
     # the residual is certain to be at most contraction * length, and likely to fall as the steps do
     likely = length / get(lanes, table, LAST)
-    slow = where_at_most(length * where_at_most(sure, likely, sure, likely), get(lanes, table, AIM), zero, one)
+    # so written that a lane which is no number is done
+    slow = where_at_most(get(lanes, table, AIM), length * where_at_most(sure, likely, sure, likely), one, zero)
     left_over = where_at_most(length, splat(wide, 2 * epsilon) * get(lanes, table, REACHED), zero, slow)
-    left_over = where_at_most(length, splat(wide, 1e300), left_over, zero)  # a lane that overflows, or is no number, is done
     shifting = where_at_most(length, splat(wide, DIVERGES) * best, get(lanes, table, SHIFTING), zero)
     shift = get(lanes, table, ALONG) / get(lanes, table, COARSE)
     put_in(lanes, table, SHIFT, where_at_most(left_over * shifting, zero, zero, shift))
@@ -293,24 +293,30 @@ def correct(lanes, block, table):
 
 
 @kernel
-def round_off(lanes, block, fresh, one):
-    """x to the precision of the map, by way of y, which is free between two bursts; returns how far that takes it.
+def round_off(lanes, block):
+    """x to the precision of the map, by way of y, which is free between two bursts."""
+    wide, w = in_double(lanes), width(lanes)
+    for place in range(0, block.nodes * w, w):
+        store(wide, block.packed, block.y + place, load(wide, block.x, place))
+        store(wide, block.rounded, place, load(wide, block.packed, block.y + place))
 
-    A first correction (fresh) is in that precision already, up to the last shift: x becomes the answer itself.
-    """
+
+@kernel
+def adopt(lanes, block):
+    """x becomes the answer: a first correction is in the precision of the map already, up to its last shift."""
+    wide, w = in_double(lanes), width(lanes)
+    for place in range(0, block.nodes * w, w):
+        store(wide, block.x, place, load(wide, block.rounded, place))
+
+
+@kernel
+def moved_by_rounding(lanes, block, one):
+    """How far the answer is from x."""
     wide, w = in_double(lanes), width(lanes)
     moved = splat(wide, 0.0)
     for place in range(0, block.nodes * w, w):
-        value = load(wide, block.x, place)
-        store(wide, block.packed, block.y + place, value)
-        rounded = load(wide, block.packed, block.y + place)
-        store(wide, block.rounded, place, rounded)
-        if fresh:
-            store(wide, block.x, place, rounded)
-        elif one:
-            moved = moved + magnitude(value - rounded)
-        else:
-            moved = larger(moved, magnitude(value - rounded))
+        distance = magnitude(load(wide, block.x, place) - load(wide, block.rounded, place))
+        moved = moved + distance if one else larger(moved, distance)
     return moved
 
 
@@ -385,9 +391,9 @@ def certify(lanes, terms, rounded, again, table):
     finite = where_at_most(bound, splat(wide, 1e300), active, zero)
     met = where_at_most(bound, fma(splat(wide, terms.rtol), get(lanes, table, WORTH), tol), finite, zero)
     # rounding alone is more than is allowed, and the bound is not much more than rounding; or x is as close as can be of use
-    enough = where_at_most(floor, allowed, splat(wide, -1.0), splat(wide, 4.0) * floor)
-    share = at_least(allowed * splat(wide, 1 / ROOM), splat(wide, 4.0) * floor)
-    enough = where_at_most(rounded, zero, enough, share)
+    most = splat(wide, 4.0) * floor
+    share = at_least(allowed * splat(wide, 1 / ROOM), at_most(most, allowed))
+    enough = where_at_most(floor, allowed, where_at_most(rounded, zero, splat(wide, -1.0), share), most)
     left = where_at_most(own, enough, zero, finite - met)
     room = allowed - floor
     room = at_least(room - splat(wide, terms.half) * size, room * splat(wide, 1 / ROOM))
@@ -435,18 +441,20 @@ def settle_block(lanes, layout, block, terms, table, warm):
     while left and taken < terms.limit and bursts < ROUNDS:
         taken += burst(lanes, layout, block, terms, table, terms.limit - taken)
         correct(lanes, block, table)
-        fresh, moved = not warm and bursts == 0, nothing
         if rounds:
-            moved = round_off(lanes, block, fresh, terms.one)
+            round_off(lanes, block)
             look(lanes, layout, block, block.rounded, terms.one, table)
         else:
             look(lanes, layout, block, block.x, terms.one, table)
         put_in(lanes, table, ANSWER, get(lanes, table, RESIDUAL))
         put_in(lanes, table, WORTH, get(lanes, table, SIZE))
         left = certify(lanes, terms, nothing, False, table)
-        if rounds and left and not fresh:
-            look(lanes, layout, block, block.x, terms.one, table)
-            left = certify(lanes, terms, moved, True, table)
+        if rounds and left:
+            if warm or bursts > 0:
+                look(lanes, layout, block, block.x, terms.one, table)
+                left = certify(lanes, terms, moved_by_rounding(lanes, block, terms.one), True, table)
+            else:
+                adopt(lanes, block)
         bursts += 1
     return taken
 

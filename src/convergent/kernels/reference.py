@@ -221,7 +221,7 @@ class Settled(NamedTuple):
         return self.status == 0
 
 
-def clear_of(bound: Tensor, allowed: Tensor, met: Tensor, gap: float) -> Tensor:
+def clear_of(bound: Tensor, allowed: Tensor | float, met: Tensor, gap: float) -> Tensor:
     """Bounds as they are reported: infinite where they are not a number, and above what is allowed where that was not met.
 
     ``met`` asks for a little less than ``allowed``, by rounding. What lies in between is raised: whoever compares bound and
@@ -271,7 +271,8 @@ def settle(
         bound = torch.where(active, known, bound)
         met |= active & (known <= tol + rtol * worth) & torch.isfinite(known)
         allowed = tol + rtol * size
-        enough = torch.where(rounded > 0, torch.maximum(allowed / ROOM, 4 * floor), torch.where(floor > allowed, 4 * floor, -1.0))
+        close = torch.maximum(allowed / ROOM, torch.minimum(4 * floor, allowed))
+        enough = torch.where(floor > allowed, 4 * floor, torch.where(rounded > 0, close, -1.0))
         active &= ~met & ~(of_x <= enough) & torch.isfinite(known)
         left = limit - int(steps.max()) if len(steps) else 0
         if turn == ROUNDS or left <= 0 or not active.any():

@@ -47,7 +47,7 @@ class ActivatedMap(WeightedMap):
         return self._as_linear(ACTIVATIONS[self.activation].lipschitz * self.weight.abs(), torch.ones_like(self.bias))
 
     def _as_linear(self, weight: Tensor, bias: Tensor) -> LinearMap:
-        return LinearMap.restore(self.graph, [weight, bias], self.contraction, self.norm)
+        return LinearMap._assemble(self.graph, [weight, bias], self.contraction, self.norm)
 
     def pullback(self, x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
         self.expect_nodes("cotangent", cotangent)

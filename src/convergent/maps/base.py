@@ -106,10 +106,25 @@ class FixedPointMap(ABC):
     @classmethod
     def restore(cls, graph: Graph, parameters: list[Tensor], contraction: Tensor, norm: str, settings: str = "") -> Self:
         """A map from its parts. Shapes are tested; that the contraction is one of these parameters is for the caller to know."""
+        if not all(isinstance(part, Tensor) for part in (*parameters, contraction)):
+            raise InputError(
+                f"parameters: expected tensors, but got {[type(part).__name__ for part in (*parameters, contraction)]}"
+            )
+        fixed = cls._assemble(graph, parameters, contraction, norm, settings)
+        fixed.expect_shapes()
+        return fixed
+
+    @classmethod
+    def _assemble(cls, graph: Graph, parameters: list[Tensor], contraction: Tensor, norm: str, settings: str = "") -> Self:
+        """``restore`` without the tests, for parts that were tested before."""
         fixed = cls.__new__(cls)
         fixed.graph, fixed.contraction, fixed.norm = graph, contraction, norm
         fixed._restore(parameters, settings)
         return fixed
+
+    def expect_shapes(self) -> None:
+        """Raise unless parameters and contraction fit the graph."""
+        return
 
     @abstractmethod
     def _restore(self, parameters: list[Tensor], settings: str) -> None: ...
@@ -132,10 +147,13 @@ class FixedPointMap(ABC):
 
     def widened(self) -> Self:
         """The map in float64."""
-        return self.with_parameters(*(parameter.double() for parameter in self.parameters()))
+        return self._with([parameter.double() for parameter in self.parameters()])
 
     def detached(self) -> Self:
-        return self.with_parameters(*(parameter.detach() for parameter in self.parameters()))
+        return self._with([parameter.detach() for parameter in self.parameters()])
+
+    def _with(self, parameters: list[Tensor]) -> Self:
+        return type(self)._assemble(self.graph, parameters, self.contraction, self.norm, self.settings())
 
     def expect_nodes(self, name: str, value: Tensor) -> None:
         """Raise unless ``value`` has a number for every node and head, [N, H]."""

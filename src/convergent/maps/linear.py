@@ -32,19 +32,20 @@ class LinearMap(WeightedMap):
 
     def with_bias(self, bias: Tensor) -> LinearMap:
         """The same operator with another right-hand side."""
-        return self.with_parameters(self.weight, self._right_hand_side(bias))
+        return self._with([self.weight, self._right_hand_side(bias)])
 
     def _right_hand_side(self, bias: Tensor) -> Tensor:
         like = None if self.weight.dtype == torch.bfloat16 else self.weight
         return checked("bias", bias, self.graph.num_nodes, self.heads, like, self.device)
 
     def transpose(self, bias: Tensor | None = None, at: Tensor | None = None) -> LinearMap:
-        """x = W^T x + bias. It contracts by the same factor, in the other norm: columns have taken the place of rows."""
+        """x = W^T x + bias. It contracts by the same factor, in the other norm: columns have taken the place of rows.
+
+        ``at`` is not looked at: a linear map has the same derivative everywhere.
+        """
         right = torch.zeros_like(self.bias) if bias is None else self._right_hand_side(bias)
-        if at is not None:
-            self.expect_nodes("at", at)
         norm = "one" if self.norm == "max" else "max"
-        return LinearMap.restore(self.graph.transpose(), [self.weight, right], self.contraction, norm)
+        return LinearMap._assemble(self.graph.transpose(), [self.weight, right], self.contraction, norm)
 
     def settle(self, x0: Tensor | None, keep: Tensor | None, accuracy: Accuracy) -> Settled:
         """The certified fixed point of the graphs where ``keep`` [G] is true (None: of all), in one call of the kernels."""
@@ -54,9 +55,12 @@ class LinearMap(WeightedMap):
             expect(x0.dtype == self.dtype, "x0", f"{self.dtype}, as the map has", x0.dtype)
         if keep is not None:
             expect_flags("keep", keep, graph.num_graphs, self.device)
-        for name in ("contraction", "amplification", "tol"):
-            if isinstance(table := getattr(accuracy, name), Tensor):
-                self.expect_graphs(name, table)
+        if accuracy.contraction is not self._contraction:
+            self.expect_graphs("contraction", accuracy.contraction)
+        if accuracy.amplification is not None:
+            self.expect_graphs("amplification", accuracy.amplification)
+        if isinstance(accuracy.tol, Tensor):
+            self.expect_graphs("tol", accuracy.tol)
         layout = graph.cached(f"layout of {kernels.__name__}", lambda: kernels.arrange(graph.rows, graph.segments))
         return kernels.settle(layout, graph.rows, graph.segments, self.weight, self.bias, x0, self.norm, keep, accuracy)
 
@@ -65,14 +69,13 @@ class LinearMap(WeightedMap):
 
     def linearize(self, x: Tensor) -> LinearMap:
         self.expect_nodes("x", x)
-        return self.with_bias(torch.zeros_like(self.bias))
+        return self._with([self.weight, torch.zeros_like(self.bias)])
 
     def dominating(self) -> LinearMap:
         base = self if self.norm == "max" else self.transpose()
-        return base.with_parameters(self.weight.abs(), torch.ones_like(self.bias))
+        return base._with([self.weight.abs(), torch.ones_like(self.bias)])
 
     def pullback(self, x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
-        self.expect_nodes("cotangent", cotangent)
         return edge_product(self.graph, cotangent, x), cotangent
 
     def pushforward(self, x: Tensor, tangents: tuple[Tensor | None, ...]) -> Tensor:

@@ -12,7 +12,7 @@ from convergent.graph import Graph, Subset
 from convergent.kernels import backend
 from convergent.kernels.activations import ACTIVATIONS
 from convergent.kernels.arguments import expect_flags, expect_matrix
-from convergent.maps.base import PRECISE, FixedPointMap, check_contraction, checked, measure_contraction, version
+from convergent.maps.base import PRECISE, FixedPointMap, check_contraction, checked, measure_contraction
 
 
 class WeightedMap(FixedPointMap):
@@ -53,7 +53,10 @@ class WeightedMap(FixedPointMap):
         self._contraction = value
 
     def _versions(self) -> tuple[int | None, int | None] | None:
-        return None if torch.compiler.is_compiling() else (version(self.weight), version(self.bias))
+        if torch.compiler.is_compiling():
+            return None
+        weight, bias = self.weight, self.bias  # twice ``version``, without its calls: this is asked for in every solve
+        return None if weight.is_inference() else weight._version, None if bias.is_inference() else bias._version
 
     def _measure(self) -> None:
         self._contraction = self._measurement()
@@ -79,16 +82,18 @@ class WeightedMap(FixedPointMap):
             check_contraction(self.contraction, self.bias.detach())
 
     def _restore(self, parameters: list[Tensor], settings: str) -> None:
-        self.weight, self.bias = weight, bias = parameters
-        graph, device = self.graph, self.graph.row.device
+        self.weight, self.bias = parameters
+        self.activation = settings or "identity"
+        self._measured = self._versions()
+
+    def expect_shapes(self) -> None:
+        graph, device, weight, bias = self.graph, self.graph.row.device, self.weight, self.bias
         expect_matrix("bias", bias, graph.num_nodes, "heads", device)
         expect_matrix("weight", weight, graph.num_edges, bias.shape[1], device)
         if weight.dtype != bias.dtype or bias.dtype not in PRECISE:
             expect(bias.dtype in PRECISE, "bias", "torch.float32 or torch.float64", bias.dtype)
             expect(weight.dtype == torch.bfloat16, "bias", f"{weight.dtype}, as the weight has", bias.dtype)
         self.expect_graphs("contraction", self._contraction)
-        self.activation = settings or "identity"
-        self._measured = self._versions()
 
     @property
     def heads(self) -> int:
@@ -97,7 +102,7 @@ class WeightedMap(FixedPointMap):
     def restrict(self, subset: Subset, keep: Tensor) -> Self:
         expect_flags("keep", keep, self.graph.num_graphs, self.device)
         parts = [self.weight[subset.edges], self.bias[subset.nodes]]
-        return type(self).restore(subset.graph, parts, self.contraction[keep], self.norm, self.settings())
+        return type(self)._assemble(subset.graph, parts, self.contraction[keep], self.norm, self.settings())
 
     def at_zero(self) -> Tensor:
         return ACTIVATIONS[self.activation].function(self.bias)

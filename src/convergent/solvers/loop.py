@@ -47,7 +47,7 @@ def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Ten
     if tol is not None:
         fixed.expect_graphs("tol", tol)
     if still:
-        return _State.begin(solver, fixed, x0, tol).finish()
+        return _State.begin(solver, fixed, x0, tol).finish()[0]
     solution, whole = _settled(solver, fixed, x0, tol)
     if solution is None:
         solution, whole = _iterated(solver, fixed, x0, tol)
@@ -70,9 +70,9 @@ def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tens
         )
     fixed.verify()
     state = _State.begin(solver, fixed, x0, tol)
-    while state.active.any():
+    while state.left:
         state.advance()
-    return state.finish(), not bool(state.status.any())
+    return state.finish()
 
 
 def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> tuple[Solution | None, bool]:
@@ -88,8 +88,9 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
     absolute, rtol = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
     gap = certify.gap(fixed)
     factor = None if solver.certify == "plain" else (1 + gap) * amplification(fixed)
-    accuracy = (fixed.contraction, factor, absolute * (1 - gap), rtol * (1 - gap), certify.unit(fixed), solver.refine, limit, gap)
-    result = fixed.settle(x0, small, Accuracy(*accuracy))
+    tolerances = absolute * (1 - gap), rtol * (1 - gap)
+    accuracy = Accuracy(fixed.contraction, factor, *tolerances, certify.unit(fixed), solver.refine, limit, gap)
+    result = fixed.settle(x0, small, accuracy)
     used = used_methods(("Deflated",), fixed.device)
     solution = Solution(*result, used)
     if capturing(fixed.device):
@@ -143,9 +144,10 @@ class _State:
     defect: Tensor  # [N, H] float64
     residual: Tensor  # [G, H]
     status: Tensor = field(init=False)  # [G, H]
-    active: Tensor = field(init=False)  # [G, H]
+    active: Tensor = field(init=False)  # [G, H] the lanes that still need steps
+    left: int = field(init=False)  # how many they are
     bound: Tensor = field(init=False)
-    allowed: Tensor = field(init=False)
+    allowed: Tensor | float = field(init=False)
     steps: Tensor = field(init=False)  # [G]
     used: set[str] = field(default_factory=set)
     stage: int = 0
@@ -165,7 +167,7 @@ class _State:
             residual = residual + 4 * torch.finfo(fixed.dtype).eps * bias_size
         plain = solver.certify == "plain"
         gap = certify.gap(fixed)
-        factor = (certify.plain_amplification(contraction) if plain else amplification(fixed).to(place)) * (1 + gap)
+        factor = certify.plain_amplification(contraction, gap) if plain else (1 + gap) * amplification(fixed).to(place)
         inputs = (x0, *fixed.parameters())
         absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol.to(place), 0.0)
         strict = (gap, absolute * (1 - gap), relative * (1 - gap))
@@ -177,41 +179,52 @@ class _State:
         if of_start:
             state.certify(of_start[1], torch.maximum(scale, of_start[1]))
         else:
-            state.certify(torch.zeros_like(scale), scale)
+            state.certify(None, scale)
         state.certain = state.picard_steps()
         state.plan = solver.plan(fixed, state.certain)
         if not isinstance(state.plan[-1], Picard):
             state.plan = [*state.plan, Picard()]  # certain to converge, wherever the others give up
         return state
 
-    def certify(self, size: Tensor, scale: Tensor | None = None, rounded: Tensor | None = None) -> None:
-        """Bound the error of the answer, whose norm is ``size``, and see which lanes still need steps.
+    def certify(self, size: Tensor | None, scale: Tensor, rounded: Tensor | None = None) -> None:
+        """Bound the error of the answer, whose norm is ``size`` (None: it is zero), and see which lanes still need steps.
 
-        ``scale`` takes the place of the size where there is no answer yet; ``rounded`` is how far x is from the answer.
+        ``scale`` is the norm of the fixed point as far as it is known; ``rounded`` is the most that x can be away from the answer.
+        Where that is too much, the distance itself is measured.
         """
-        scale = size if scale is None else scale
         slack = certify.rounding(self.fixed, self.contraction, scale, self.bias_size)
         floor = slack * self.amplification  # what rounding alone leaves of the bound
         own = self.bound = torch.addcmul(floor, self.residual, self.amplification)
         if rounded is not None:
             self.bound = own + rounded
-        self.allowed = torch.add(size * self.rtol, self.tol)
-        self.status.masked_fill_((self.bound <= self.allowed) & (self.bound < torch.inf), Status.CONVERGED)
-        self.active = self.status == Status.BUDGET
-        if not bool(self.active.any()):
+        self.allowed = self.tol if size is None else torch.add(size * self.rtol, self.tol)
+        self.status.masked_fill_(self.bound - self.allowed <= 0, Status.CONVERGED)  # infinity less infinity is no number
+        if self.count() and rounded is not None and bool((self.active & (own <= self.allowed)).any()):
+            assert self.x is not None
+            (rounded,) = _brought(rounded.device, self.fixed.size(self.x - self.answer_of(self.x)))
+            self.bound = own + rounded
+            self.status.masked_fill_(self.active & (self.bound - self.allowed <= 0), Status.CONVERGED)
+            self.count()
+        if not self.left:
             return
         if not bool(self.bound.sum().isfinite()):
             self.status.masked_fill_(~torch.isfinite(self.bound), Status.OVERFLOW)
-        wanted = self.allowed if scale is size else torch.add(scale * self.rtol, self.tol)
+        wanted = self.allowed if isinstance(self.allowed, Tensor) and scale is size else torch.add(scale * self.rtol, self.tol)
         room = wanted - floor
         hopeless = (floor > wanted) & (own <= 4 * floor)
         if rounded is not None:  # x may be better than what is left of it
-            hopeless = hopeless | ((rounded > 0) & (own <= torch.maximum(wanted / ROOM, 4 * floor)))
+            hopeless = hopeless | ((rounded > 0) & (own <= torch.maximum(wanted / ROOM, torch.minimum(4 * floor, wanted))))
             room = torch.maximum(room - rounded, room / ROOM)
         self.status.masked_fill_(hopeless & self.active, Status.PRECISION)
-        self.active = self.status == Status.BUDGET
+        self.count()
         # a goal below the rounding of the defect itself is out of reach
         self.goal = torch.maximum(SAFETY * room / self.amplification, slack)
+
+    def count(self) -> int:
+        """Find the lanes that still need steps."""
+        self.active = self.status == Status.BUDGET
+        self.left = int(self.active.sum())
+        return self.left
 
     def answer_of(self, x: Tensor) -> Tensor:
         """x in the dtype of the answer."""
@@ -219,9 +232,11 @@ class _State:
 
     def picard_steps(self) -> float:
         """How many plain steps a lane may need, from the largest contraction and the largest reduction."""
-        if not bool(self.active.any()):
+        if not self.left:
             return 0.0
-        reduction = float((self.residual / self.goal)[self.active].nan_to_num(1.0).max())
+        reduction = float((self.residual / self.goal).max())
+        if reduction != reduction:  # a lane without nodes has neither
+            reduction = float((self.residual / self.goal).nan_to_num(1.0).max())
         slowest = min(max(float(self.contraction.max()), 1e-300), 1 - 1e-16)
         return math.log(max(reduction, 1.0)) / -math.log(slowest) + 1
 
@@ -230,7 +245,7 @@ class _State:
         method = self.plan[self.stage]
         limit = self.limit(method)
         if limit <= 0:
-            self.active = torch.zeros_like(self.active)
+            self.active, self.left = torch.zeros_like(self.active), 0
             return
         certain = int(min(2 * self.certain + 8, limit)) if isinstance(method, Picard) else limit
         before = self.residual
@@ -243,24 +258,29 @@ class _State:
 
     def look(self, x: Tensor, steps: Tensor) -> None:
         """Certify what came of these steps; lanes that are done keep the x they were certified with."""
-        if not bool(self.active.all()):
+        if self.left < self.active.numel():
             before = torch.zeros_like(x) if self.x is None else self.x.to(x.dtype)
             x = torch.where(self.fixed.graph.spread(self.active.to(x.device)), x, before)
         self.x, self.steps = x, self.steps + steps
         self.defect = self.fixed.defect(x)
-        answer = self.answer_of(x)
-        measured = [self.fixed.size(self.defect), self.fixed.size(answer)]
-        if answer.dtype.itemsize < x.dtype.itemsize:
-            measured.append(self.fixed.size(x - answer))
-        self.residual, size, *rounded = _brought(steps.device, *measured)
-        self.certify(size, rounded=rounded[0] if rounded else None)
+        self.residual, size = _brought(steps.device, self.fixed.size(self.defect), self.fixed.size(x))
+        if not self.rounds(x):
+            self.certify(size, size)
+            return
+        number = torch.finfo(self.fixed.dtype)
+        rounded = torch.where(size < number.max, size * (number.eps / 2) + number.tiny, torch.inf)
+        self.certify(size * (1 - number.eps), size, rounded)  # the answer may be a little smaller than x
+
+    def rounds(self, x: Tensor) -> bool:
+        """Whether x is rounded when it becomes the answer."""
+        return not self.solver.refine and x.dtype.itemsize > self.fixed.dtype.itemsize
 
     def polish(self) -> None:
         """Steps in float64 where all that is left is rounding: T(x) is x plus its defect, which is known."""
         budget = self.solver.max_iterations
         left = POLISH if budget is None else min(POLISH, budget - int(self.steps.max()))
         for _ in range(left):
-            if not bool(self.active.any()) or bool((self.active & (self.bound > CLOSE * self.allowed)).any()):
+            if not self.left or bool((self.active & (self.bound > CLOSE * self.allowed)).any()):
                 return
             assert self.x is not None
             self.look(self.x + self.defect, self.active.any(1).long())  # in float64, as the defect is
@@ -302,7 +322,7 @@ class _State:
 
     def judge(self, method: Solver, before: Tensor, hit_limit: bool, limit: int) -> None:
         """Go on with the same method, hand over to the next one, or accept that rounding is in the way."""
-        if not bool(self.active.any()):
+        if not self.left:
             return
         stuck = self.active & (self.residual > (before if hit_limit else 0.5 * before))
         last = self.stage == len(self.plan) - 1
@@ -310,7 +330,7 @@ class _State:
         self.expected = self.remaining(before, limit) if patience is not None and hit_limit else 0.0
         if last:
             self.status.masked_fill_(stuck, Status.PRECISION)
-            self.active = self.active & ~stuck
+            self.count()
         elif stuck.any() or (patience is not None and self.expected > SLOW * patience):
             self.stage, self.expected = self.stage + 1, 0.0
 
@@ -320,8 +340,8 @@ class _State:
         wanted = (self.goal / self.residual).clamp(min=1e-300, max=1)[self.active].log()
         return limit * float((wanted / rate).max()) if rate.numel() else 0.0
 
-    def finish(self) -> Solution:
-        """The answer in its dtype, and its certificate."""
+    def finish(self) -> tuple[Solution, bool]:
+        """The answer in its dtype and its certificate; and whether all of it has converged."""
         fixed = self.fixed
         x = torch.zeros_like(fixed.at_zero()) if self.x is None else self.x
         value = self.answer_of(x)
@@ -329,13 +349,14 @@ class _State:
             value = value.clone()  # the answer is never the caller's own tensor
         if value.dtype.itemsize < x.dtype.itemsize:
             self.weigh(value)
-        if bool(self.status.any()):
+        whole = not bool(self.status.any())
+        if not whole:
             self.bound = clear_of(self.bound, self.allowed, self.status == Status.CONVERGED, self.gap)
         if fixed.norm == "one" and not bool(torch.isfinite(self.bias_size).all()):
             # an adjoint of a gradient that is not finite is not finite either
             value = torch.where(fixed.graph.spread(torch.isfinite(fixed.magnitude())), value, torch.nan)
         residual, bound, status, steps = (part.to(fixed.device) for part in (self.residual, self.bound, self.status, self.steps))
-        return Solution(value, residual, bound, status, steps, used_methods(tuple(sorted(self.used)), fixed.device))
+        return Solution(value, residual, bound, status, steps, used_methods(tuple(sorted(self.used)), fixed.device)), whole
 
     def weigh(self, value: Tensor) -> None:
         """The defect of an answer that x was rounded to, whose own bound may be the smaller one."""
@@ -343,7 +364,7 @@ class _State:
         self.residual, size = _brought(self.bound.device, fixed.size(fixed.defect(value)), fixed.size(value))
         slack = certify.rounding(fixed, self.contraction, size, self.bias_size)
         self.bound = torch.fmin(self.bound, (self.residual + slack) * self.amplification)
-        self.status.masked_fill_((self.bound <= self.allowed) & (self.bound < torch.inf), Status.CONVERGED)
+        self.status.masked_fill_(self.bound - self.allowed <= 0, Status.CONVERGED)
 
 
 def _nodes(graph: Graph, keep: Tensor) -> int:
