@@ -75,7 +75,7 @@ def of_map(kind: str, fixed: LinearMap | ActivatedMap) -> dict[str, Door]:
         "defect": door(fixed.defect, x=X),
         "sweep": door(lambda x, goal: fixed.sweep(x, goal, 5), x=X, goal=GOAL),
         "linearize": door(fixed.linearize, x=X),
-        "transpose": door(lambda bias, at: fixed.transpose(bias, at), bias=BIAS, at=X),
+        "transpose": door(lambda bias: fixed.transpose(bias, X), bias=BIAS),
         "pullback": door(fixed.pullback, x=X, cotangent=BIAS),
         "pushforward": door(
             lambda x, weight, tangents: fixed.pushforward(x, (weight, tangents)), x=X, weight=WEIGHT, tangents=BIAS
@@ -91,6 +91,8 @@ def of_map(kind: str, fixed: LinearMap | ActivatedMap) -> dict[str, Door]:
         ),
         "solve": door(lambda x0: solve(fixed, x0=x0), x0=X),
     }
+    if isinstance(fixed, ActivatedMap):
+        doors["transpose at"] = door(lambda at: fixed.transpose(BIAS, at), at=X)
     if isinstance(fixed, LinearMap):
         doors["with_bias"] = door(fixed.with_bias, bias=BIAS)
         doors["settle"] = door(lambda x0, keep: fixed.settle(x0, keep, ACCURACY), x0=X, keep=KEEP)

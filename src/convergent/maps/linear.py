@@ -48,11 +48,9 @@ class LinearMap(WeightedMap):
 
         Args:
             bias: the bias b of the transposed map, [N, H]; zero by default.
-            at: not used by linear maps; its shape is checked.
+            at: not used by linear maps, whose derivative is the same everywhere.
         """
         right = torch.zeros_like(self.bias) if bias is None else self._right_hand_side(bias)
-        if at is not None:
-            self.expect_nodes("at", at)
         norm = "one" if self.norm == "max" else "max"
         return LinearMap._assemble(self.graph.transpose(), [self.weight, right], self.contraction, norm)
 
@@ -64,7 +62,8 @@ class LinearMap(WeightedMap):
             expect(x0.dtype == self.dtype, "x0", f"{self.dtype}, as the map has", x0.dtype)
         if keep is not None:
             expect_flags("keep", keep, graph.num_graphs, self.device)
-        self.expect_graphs("contraction", accuracy.contraction)
+        if accuracy.contraction is not self._contraction:
+            self.expect_graphs("contraction", accuracy.contraction)
         if accuracy.amplification is not None:
             self.expect_graphs("amplification", accuracy.amplification)
         if isinstance(accuracy.tol, Tensor):
