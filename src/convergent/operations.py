@@ -103,7 +103,7 @@ def _at_rows(graph: Graph, u: Tensor) -> Tensor:
     return _apply_at_rows(graph, u)
 
 
-def batched(operate: Callable[..., Tensor]) -> Callable[..., Any]:
+def _batched(operate: Callable[..., Tensor]) -> Callable[..., Any]:
     """The rule of torch.vmap for an operation on tensors [rows, heads]."""
 
     def vmap(info: Any, in_dims: tuple[Any, ...], graph: Graph, *tensors: Tensor) -> tuple[Tensor, int]:
@@ -148,7 +148,7 @@ def _edge_product_gradients(graph: Graph, needs: tuple[bool, ...], u: Tensor, x:
 
 
 class _Propagate(torch.autograd.Function):
-    vmap = batched(_propagate)
+    vmap = _batched(_propagate)
 
     @staticmethod
     def forward(graph: Graph, weight: Tensor, x: Tensor) -> Tensor:
@@ -169,7 +169,7 @@ class _Propagate(torch.autograd.Function):
 
 
 class _EdgeProduct(torch.autograd.Function):
-    vmap = batched(_edge_product)
+    vmap = _batched(_edge_product)
 
     @staticmethod
     def forward(graph: Graph, u: Tensor, x: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ def _linear(operate: Unary, itself: Unary, adjoint: Unary) -> type[torch.autogra
 
     class Linear(torch.autograd.Function):
         forward = staticmethod(operate)
-        vmap = batched(itself)
+        vmap = _batched(itself)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -214,7 +214,7 @@ def _linear(operate: Unary, itself: Unary, adjoint: Unary) -> type[torch.autogra
 class _EdgeSum(torch.autograd.Function):
     """Its derivatives sum over the edges of a node, of either end."""
 
-    vmap = batched(edge_sum)
+    vmap = _batched(edge_sum)
 
     @staticmethod
     def forward(graph: Graph, values: Tensor, u: Tensor, x: Tensor) -> Tensor:

@@ -7,10 +7,12 @@ import torch
 
 from convergent import (
     GMRES,
+    ActivatedMap,
     Anderson,
     Auto,
     BiCGStab,
     ContractionError,
+    Deflated,
     Direct,
     Graph,
     InputError,
@@ -28,6 +30,7 @@ from operators import Problem, make
 
 pytestmark = pytest.mark.cuda
 
+SOLVERS = [Auto, Picard, Anderson, BiCGStab, GMRES, Direct, Multigrid]
 HEADS = (1, 2, 3, 4, 5, 8, 16, 17, 64, 70, 512)
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
 SIZES = (7, 0, 23, 1, 40)
@@ -192,9 +195,91 @@ def test_settle_says_what_it_cannot_hold_and_what_overflows(cuda) -> None:
     assert not short.met.any()
 
 
-# --- the engine on the device ---
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("norm", ["max", "one"])
+def test_settle_says_what_it_means(cuda, norm, dtype) -> None:
+    """Met if and only if the bound is within the tolerance, and no error above the bound, whatever is asked for."""
+    p = make((7, 0, 23, 1, 12), 3, dtype, True, norm=norm)
+    for tol, rtol, wide, limit in [(1e-5, 0.0, False, 500), (0.0, 1e-6, False, 500), (3e-8, 0.0, False, 500), (1e-9, 0.0, True, 500),
+                                   (1e-3, 0.0, False, 1), (1e-14, 1e-14, False, 500), (0.0, 10.0, False, 500)]:  # fmt: skip
+        found = settled(cuda, p, norm, tol, rtol, wide, limit=limit)
+        allowed = tol + rtol * reference.segment_reduce(found.value.double(), p.segments, norm)
+        assert torch.equal(found.met, found.bound <= allowed)
+        check(p, found, norm)
 
-SOLVERS = [Auto, Picard, Anderson, BiCGStab, GMRES, Direct, Multigrid]
+
+def test_settle_overflows_when_it_rounds(cuda) -> None:
+    p = make((1,), 1, torch.float32)
+    p.weight.fill_(0.2)  # two self loops
+    p.bias.fill_(3e38)
+    found = settled(cuda, p, rtol=1e-6, limit=200)
+    assert torch.isinf(found.value).all()
+    assert not found.met.any()
+    assert torch.isinf(found.bound).all()
+
+
+# --- any size, 0 and 1 included: a number that is 1 is a constant to the compiler ---
+
+SMALLEST = [(), (0,), (1,), (2,), (1, 1), (0, 1, 0), (1, 40)]
+
+
+def tiny(sizes: tuple[int, ...], heads: int, edges: str, dtype: torch.dtype) -> tuple[Graph, torch.Tensor, torch.Tensor]:
+    """A batch of these sizes with no edge, one edge or some, and the parameters of a map on it."""
+    start = torch.tensor([0, *sizes]).cumsum(0)[:-1]
+    nodes = [int(first) for first, size in zip(start, sizes, strict=True) if size]
+    chosen = {"no edge": [], "one edge": nodes[:1], "edges": nodes * 3}[edges]
+    index = torch.tensor([chosen, chosen], dtype=torch.long).view(2, -1)
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes, dtype=torch.long))
+    graph = Graph(index, sum(sizes), batch=batch)
+    generator = torch.Generator().manual_seed(len(chosen) + heads)
+    weight = 0.6 / 3 * torch.rand(len(chosen), heads, generator=generator, dtype=dtype)
+    return graph, weight, torch.randn(sum(sizes), heads, generator=generator, dtype=dtype)
+
+
+@pytest.mark.parametrize("edges", ["no edge", "one edge", "edges"])
+@pytest.mark.parametrize("heads", [0, 1, 2, 17])
+@pytest.mark.parametrize("sizes", SMALLEST, ids=str)
+def test_the_smallest_of_everything(cuda, sizes, heads, edges) -> None:
+    for dtype, tol in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
+        graph, weight, bias = tiny(sizes, heads, edges, dtype)
+        there = graph.to("cuda")
+        for solver in (
+            *(kind(tol=tol) for kind in (*SOLVERS, Deflated)),
+            Auto(tol=tol, certify="tight"),
+            Picard(tol=tol, refine=True),
+        ):
+            given = [part.cuda().requires_grad_() for part in (weight, bias)]
+            found = solve(LinearMap(there, *given), solver)
+            with using("reference"):
+                wanted = solve(LinearMap(graph, weight, bias), Picard(tol=tol, throw=False))
+            assert found.converged.all()
+            torch.testing.assert_close(found.value.detach().cpu().to(dtype), wanted.value, rtol=0, atol=3 * tol)
+            gradients = torch.autograd.grad(found.value.sum(), given)
+            assert all(torch.isfinite(part).all() for part in gradients)
+        for method in (Picard, Anderson, Auto):
+            found = solve(ActivatedMap(there, weight.cuda(), bias.cuda(), "tanh"), method(tol=tol))
+            assert found.converged.all()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 16])
+def test_a_limit_of_one_step(cuda, limit) -> None:
+    p = make((1, 5), 3, torch.float32)
+    assert settled(cuda, p, limit=limit).steps.max() <= limit
+    for name in ("picard", "deflated"):
+        _, steps = stepped(cuda, p.to("cuda"), name, "max", "identity", 1e-7, limit=limit)
+        assert steps.max() <= limit
+
+
+@pytest.mark.parametrize("edges", ["no edge", "one edge", "edges"])
+@pytest.mark.parametrize("sizes", SMALLEST, ids=str)
+def test_one_pass_over_the_smallest_of_everything(cuda, sizes, edges) -> None:
+    for heads in (1, 2, 17):
+        graph, weight, bias = tiny(sizes, heads, edges, torch.float32)
+        row = graph.row.long()
+        same_pass(cuda, Problem(graph.rows, graph.segments, weight, bias, bias.clone() + 1, row))
+
+
+# --- the engine on the device ---
 
 
 def random_map(device: str, sizes=(30, 1, 200), heads=3, gamma=0.9, dtype=torch.float64, permuted=True) -> LinearMap:
