@@ -80,6 +80,6 @@ def use_threads(count: int) -> None:
     import numba
     import torch
 
+    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))  # before torch's, which it changes
     if torch.get_num_threads() != count:  # once it was called, torch 2.13 with MKL fails in batched LU from 200 rows on
         torch.set_num_threads(count)
-    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from benchmarks.measure import Candidate, at_rest, interleave
 from benchmarks.options import Options
+from benchmarks.peers import missing
 from benchmarks.report import Case, Report, Target
 from convergent import Auto, Graph, LinearMap, Solution, solve
 from convergent.kernels import backend
@@ -30,8 +31,9 @@ OURS, FORWARD = "solve", "solve, forward"  # Auto, certified
 KERNELS, SYMBOLIC = "elimination alone", "symbolic step"
 TOL = 1e-8
 DENSE, SPLU, SPSOLVE = "padded torch.linalg.solve", "splu, graph by graph", "spsolve, forward"
+CG = "conjugate gradients with pyamg, forward"
 CASES = ((16, 100, 4), (64, 200, 4), (4, 1000, 4), (1, 6000, 4), (1, 6000, 1))  # graphs, pores, heads
-LARGE = 100_000  # pores of the network whose fill is measured
+LARGE = 100_000  # pores of the largest network
 LOSSES = (0.0, 1e-12, 1e-9, 1e-6, 1e-3)
 TIMED = 1e-6  # the loss at which times are taken, which hardly depend on it
 GRAIN = 2.0**53  # weights are whole multiples of 1 / GRAIN, so that rows sum to what they are meant to
@@ -46,13 +48,14 @@ class Rock:
     weight: Tensor  # [E, H]
     right: Tensor  # [2, N, H]: a source, and the certificate's ones
     adjoint: Tensor  # [1, N, H]
+    conductance: np.ndarray  # [N] of all throats of a pore, in the first head
 
     @property
     def heads(self) -> int:
         return self.weight.shape[1]
 
     def to(self, device: str) -> Rock:
-        return Rock(self.graph.to(device), self.weight.to(device), self.right.to(device), self.adjoint.to(device))
+        return Rock(self.graph.to(device), self.weight.to(device), self.right.to(device), self.adjoint.to(device), self.conductance)
 
     @cached_property
     def symbolic(self) -> Symbolic:
@@ -86,7 +89,9 @@ def run(options: Options) -> Report:
         report.targets += targets(case, graphs, options.device)
         options.keep(report)
     if not options.quick and options.device == "cpu":
-        report.cases.append(large(options))
+        case = large(options)
+        report.cases.append(case)
+        report.targets.append(Target(f"{case.name}: {CG} over ours", case.ratio(CG), at_least=3.0))
     return report
 
 
@@ -109,12 +114,13 @@ def rock(networks: list[Any], heads: int, loss: float) -> Rock:
     conductance = np.tile(np.concatenate([network.conductance for network in networks]), 2)
     pinned = np.concatenate([network.inlet | network.outlet for network in networks])
     weight = np.stack([conductance**power for power in np.linspace(0.8, 1.0, heads)], axis=1)
+    total = np.bincount(row, weight[:, 0], int(starts[-1]))
     weight = with_sums(weight, row, int(starts[-1]), loss)
     weight[pinned[row]] = 0.0
     graph = Graph(torch.from_numpy(np.stack([row, column])), int(starts[-1]), torch.repeat_interleave(torch.tensor(sizes)))
     right = torch.rand(3, int(starts[-1]), heads, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     right[1] = 1.0
-    return Rock(graph, torch.from_numpy(weight), right[:2].contiguous(), right[2:].contiguous())
+    return Rock(graph, torch.from_numpy(weight), right[:2].contiguous(), right[2:].contiguous(), total)
 
 
 def with_sums(weight: np.ndarray, row: np.ndarray, nodes: int, loss: float) -> np.ndarray:
@@ -263,7 +269,7 @@ def large(options: Options) -> Case:
     options.say(f"{LARGE} pores")
     rng = np.random.default_rng(options.seed)
     work = rock([PoreNetworks((LARGE, LARGE), wide=True).network(rng)], 1, TIMED)
-    case = Case(f"1 x {LARGE} pores, 1 head", {"graphs": 1, "pores": LARGE, "heads": 1}, ours=SYMBOLIC)
+    case = Case(f"1 x {LARGE} pores, 1 head", {"graphs": 1, "pores": LARGE, "heads": 1}, ours=FORWARD)
     symbolic = work.symbolic
     case.measured = {
         "nodes": work.graph.num_nodes,
@@ -271,7 +277,32 @@ def large(options: Options) -> Case:
         "fill over edges": float(symbolic.fill.sum() / work.graph.num_edges),
         "multiply-adds of a head": float(symbolic.flops.sum()),
     }
-    candidates = {SYMBOLIC: Candidate(lambda _: analyse(work.graph.rows, work.graph.segments))}
-    candidates[FORWARD] = Candidate(lambda _: forward(work))
-    case.timings = interleave(candidates, 3, options.budget(20.0), ours=SYMBOLIC)
+    candidates = {FORWARD: Candidate(lambda _: forward(work)), OURS: Candidate(lambda _: ours(work))}
+    candidates[SYMBOLIC] = Candidate(lambda _: analyse(work.graph.rows, work.graph.segments))
+    answers = {FORWARD: kernels(work)[0][0].numpy()}
+    if reason := missing("pyamg"):
+        case.details[CG] = {"skipped": reason}
+    else:
+        candidates[CG], answers[CG] = Candidate(lambda _: multigrid(work)), multigrid(work)
+    truth = refined(work)
+    for name, found in answers.items():
+        case.errors[name] = {f"largest relative error at {TIMED:g}": float((np.abs(found - truth) / truth).max())}
+    case.timings = interleave(candidates, 3, options.budget(20.0), ours=FORWARD)
     return case
+
+
+def multigrid(work: Rock) -> np.ndarray:
+    """Conjugate gradients with pyamg as preconditioner, on the symmetric form: conductances, and pinned pores taken out."""
+    import pyamg
+    from scipy.sparse import diags_array
+
+    ((matrix,),) = work.matrices
+    right, nodes = work.right[0].numpy(), matrix.shape[0]
+    pinned = np.bincount(work.graph.row.numpy(), work.weight[:, 0].numpy(), nodes) == 0
+    free = np.flatnonzero(~pinned)
+    out = right.copy()
+    source = right[free, 0] - matrix[free][:, np.flatnonzero(pinned)] @ right[pinned, 0]
+    inner = (diags_array(work.conductance[free]) @ matrix[free][:, free]).tocsr()
+    levels = pyamg.smoothed_aggregation_solver(inner)
+    out[free, 0] = levels.solve(work.conductance[free] * source, tol=1e-10, maxiter=500, accel="cg")
+    return out

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from benchmarks import certificate, cuda, near_one, step, w1
+from benchmarks import certificate, cuda, elimination, near_one, step, w1
 from benchmarks.calibrate import calibrate
 from benchmarks.cuda import growth, iteration, large, layer, methods, problem
 from benchmarks.measure import OURS, Candidate, Timing, at_rest, interleave
@@ -23,6 +24,7 @@ from benchmarks.workloads import Workload, decision_processes, grid, random
 
 from convergent import Auto
 from convergent.kernels import backend
+from convergent.tasks.pore_network import PoreNetworks
 from convergent.training.config import TrainConfig
 from convergent.training.models import VALUE_ITERATION
 
@@ -404,3 +406,29 @@ def test_the_readme_repeats_what_the_files_hold() -> None:
         f"{sum(each['met'] is True for each in targets)} of {len(targets)} targets are met",
     ):
         assert words in readme
+
+
+def test_elimination_solves_what_its_peers_solve() -> None:
+    """Rows of the benchmark's networks sum to what they are meant to, and all answers are the same."""
+    rng = np.random.default_rng(0)
+    networks = [PoreNetworks((40, 60), wide=True).network(rng) for _ in range(3)]
+    for loss in (0.0, 1e-12, 1e-3):
+        work = elimination.rock(networks, 2, loss)
+        slack, free = elimination.slacks(work), work.weight.new_zeros(work.graph.num_nodes, 2)
+        free.index_add_(0, work.graph.row, work.weight)
+        assert np.abs(slack[free.numpy() > 0] - loss).max() < 4e-16
+        (x, *_), _, gradient = elimination.kernels(work)
+        (dense, *_), wanted = elimination.dense(work)
+        np.testing.assert_allclose(x, elimination.refined(work).astype(np.float64), rtol=1e-13)
+        np.testing.assert_allclose(dense, x, rtol=1e-8)
+        np.testing.assert_allclose(wanted, gradient, rtol=1e-7)
+        np.testing.assert_allclose(elimination.factors_of_scipy(work)[0], x, rtol=1e-8)
+    work = elimination.rock(networks[:1], 1, 1e-6)
+    np.testing.assert_allclose(elimination.multigrid(work), elimination.kernels(work)[0][0], rtol=1e-4)
+
+
+def test_elimination_has_targets() -> None:
+    report = elimination.run(Options(quick=True))
+    assert len(report.targets) == 3
+    assert all(target.value is not None for target in report.targets)
+    assert json.loads(json.dumps(report.to_json()))["cases"]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from convergent.kernels import cpu_fronts, cpu_multifrontal, cpu_substitution
 from convergent.kernels.cpu import _array, _as, _lanes, _number, _run, _structure
+from convergent.kernels.cpu_dissection import UNCUT
 from convergent.kernels.cpu_fronts import ENTRIES, NUMBERS, PANEL, PIECES, POINTER
 from convergent.kernels.cpu_panels import REGISTER
 from convergent.kernels.lanes import Lanes
@@ -19,6 +20,7 @@ from convergent.kernels.reference import Rows
 if TYPE_CHECKING:
     from convergent.kernels.elimination import Symbolic
 
+DISSECTED = 2e8  # multiply-adds after minimum degree from which on nested dissection is worth a try
 PER_EDGE = 200  # of a symbolic step, in units of work in which SERIAL is counted
 DOUBLE = torch.float64
 
@@ -53,6 +55,8 @@ def analyse(rows: Rows, segments: Tensor, limit: float) -> Fronts:
     lanes, work = _lanes(1, _number(DOUBLE), False), PER_EDGE * len(column)
     pattern = (start, adjacency, order, position, *shape, counts)
     _run("order", cpu_fronts, lanes, work, (nodes, pointer, column, float(limit), *pattern, flops))
+    for graph in np.flatnonzero((flops > DISSECTED) & (np.diff(nodes) > UNCUT)).tolist():
+        cpu_fronts.reorder(lanes, graph, nodes, pointer, float(limit), *pattern, flops)
     ends = np.zeros((graphs + 1, 4), np.int64)
     np.cumsum(counts, axis=0, out=ends[1:])
     bounds, entries = (np.ascontiguousarray(ends[:, kind]) for kind in (PIECES, ENTRIES))

@@ -1,7 +1,7 @@
 """The symbolic step for the graphs of a batch, one after the other, and where the numbers of their factors lie.
 
-The first pass orders the nodes of every graph and counts; the second, once it is known how much room all graphs need, writes the
-fronts. Both take graph after graph from a counter, as many threads as there are.
+The first pass orders the nodes of every graph and counts; large graphs are dissected, too. The second, once it is known how much
+room all graphs need, writes the fronts. Both take graph after graph from a counter, as many threads as there are.
 
 A front keeps two panels of width x stride numbers, one row per pivot k: row k of U, whose last column is the slack (what the row
 loses), then column k of L. What it leaves for its parent, the rows beyond its pivots, is a square with the slack as one more
@@ -15,6 +15,7 @@ import numpy as np
 from numba import prange
 
 from convergent.kernels import cpu_ordering, cpu_symbolic
+from convergent.kernels.cpu_dissection import dissect
 from convergent.kernels.cpu_ordering import STAMP, minimum_degree, symmetrised
 from convergent.kernels.cpu_rows import kernel, team
 from convergent.kernels.cpu_symbolic import (
@@ -63,6 +64,18 @@ def shape_fronts(nodes, start, adjacency, order, position, tree, width, rows, ab
 
 
 @kernel
+def note(graph, fronts, width, rows, limit, counts, updates):
+    """Write down what fronts come to, where they come to less than what is known and no more than the limit; whether they do."""
+    pieces, entries, numbers, work = measure(fronts, width, rows)
+    better = work < updates[graph] and work <= limit
+    if better:
+        updates[graph] = work
+        counts[graph, FRONTS], counts[graph, PIECES] = fronts, pieces
+        counts[graph, ENTRIES], counts[graph, NUMBERS] = entries, numbers
+    return better
+
+
+@kernel
 def order_worker(
     lanes, counter, segments, pointer, column, limit, start, adjacency, order, position, width, rows, above, counts, updates
 ):  # fmt: skip
@@ -82,11 +95,7 @@ def order_worker(
         updates[graph] = np.inf
         if minimum_degree(nodes, around, neighbours, quotient, lists, spare, limit, mine) <= limit:
             fronts = shape_fronts(nodes, around, neighbours, mine, place, tree, *own)
-            pieces, entries, numbers, work = measure(fronts, own[0], own[1])
-            if work <= limit:
-                updates[graph] = work
-                counts[graph, FRONTS], counts[graph, PIECES] = fronts, pieces
-                counts[graph, ENTRIES], counts[graph, NUMBERS] = entries, numbers
+            note(graph, fronts, own[0], own[1], limit, counts, updates)
         graph = take(counter)
 
 
@@ -94,6 +103,22 @@ def order_worker(
 def order_team(threads, lanes, counter, args):
     for _ in prange(threads):
         order_worker(lanes, counter, *args)
+
+
+@kernel
+def reorder(lanes, graph, segments, pointer, limit, start, adjacency, order, position, width, rows, above, counts, updates):
+    """Dissect one graph, and keep what comes of it where it costs less than its minimum degree."""
+    first, nodes = segments[graph], segments[graph + 1] - segments[graph]
+    around, neighbours = start[first + graph :], adjacency[2 * pointer[first] :]
+    quotient, tree = np.empty((cpu_ordering.FIELDS, nodes + 1), np.int64), np.empty((cpu_symbolic.FIELDS, nodes + 1), np.int64)
+    lists = np.empty((2, 2 * around[nodes] + 2 * nodes + 2), np.int64)
+    found = np.empty((5, nodes), np.int64)
+    if dissect(nodes, around, neighbours, quotient, lists[0], lists[1], limit, found[0]):
+        fronts = shape_fronts(nodes, around, neighbours, found[0], found[1], tree, found[2], found[3], found[4])
+        if note(graph, fronts, found[2], found[3], limit, counts, updates):
+            last = first + nodes
+            order[first:last], position[first:last] = found[0], found[1]
+            width[first:last], rows[first:last], above[first:last] = found[2], found[3], found[4]
 
 
 @kernel
