@@ -40,7 +40,7 @@ class MaxPlusMap(FixedPointMap):
     def __init__(self, graph: Graph, reward: Tensor, bias: Tensor, discount: float):
         expect(0 < discount < 1, "discount", "a number above 0 and below 1", repr(discount))
         self.graph, self.norm, self.discount = graph, "max", float(discount)
-        self.reward = checked("reward", reward, graph.num_edges, "heads", None, graph.device)
+        self.reward = checked("reward", reward, graph.num_edges, None, None, graph.device)
         self.bias = checked("bias", bias, graph.num_nodes, self.reward.shape[1], self.reward, graph.device)
         finite("reward", self.reward)
         finite("bias", self.bias)

@@ -1,4 +1,4 @@
-"""The ways in which convergent says no."""
+"""The errors of convergent, and the one wording of every argument error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ContractionError(InputError):
 
 
 class ConvergenceError(RuntimeError):
-    """A solve ended above its tolerance: the message says why and what to do; ``solution`` holds what was reached."""
+    """The certified error of a solve is above its tolerance: the message says why and what to do; ``solution`` is the result."""
 
     def __init__(self, message: str, solution: Solution | None = None):
         super().__init__(message)
@@ -25,7 +25,7 @@ class ConvergenceError(RuntimeError):
 
 
 def expect(condition: bool, argument: str, expected: str, came: object) -> None:
-    """Raise the one wording of every argument error unless ``condition`` holds."""
+    """Raise an ``InputError`` unless ``condition`` holds."""
     if not condition:
         raise InputError(f"{argument}: expected {expected}, but got {came}")
 

@@ -308,4 +308,4 @@ def _(row: Tensor, column: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tens
 
 def _first_false(flags: Tensor) -> str:
     wrong = (~flags).nonzero()
-    return f"a break at position {int(wrong[0])}" if len(wrong) else "a negative one"
+    return f"a violation at position {int(wrong[0])}" if len(wrong) else "a negative number"

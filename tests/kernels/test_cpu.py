@@ -309,14 +309,13 @@ def test_nan_stays(heads):
 
 
 @pytest.mark.parametrize("cache", [0, 1 << 20])
-def test_a_graph_with_nan_never_claims_to_be_done(cache, monkeypatch):
+def test_a_graph_with_nan_ends_with_its_other_heads_and_spoils_no_other_graph(cache, monkeypatch):
     monkeypatch.setattr(cpu, "CACHE", cache)
     p = make((20, 20), 16)
     p.bias[3, 1] = torch.nan
     for solve in (picard, deflated):
         value, steps = solve(cpu, p, limit=150)
-        assert steps[0] == 150
-        assert steps[1] < 150
+        assert (steps < 150).all()
         assert value[3, 1].isnan()
         assert value[20:].isfinite().all()
 

@@ -177,13 +177,13 @@ class FixedPointMap(ABC):
 
 
 def checked(
-    name: str, value: Tensor, rows: int, heads: int | str, like: Tensor | None, device: torch.device, stored: bool = False
+    name: str, value: Tensor, rows: int, heads: int | None, like: Tensor | None, device: torch.device, stored: bool = False
 ) -> Tensor:
-    """A parameter [rows, heads] of a map in float32 or float64; half precision is solved in float32.
+    """A parameter [rows, heads] of a map in float32 or float64 (None: any number of heads); half precision is solved in float32.
 
     Where it is only ``stored``, and kernels read it as it is, bfloat16 is kept: a GPU then moves half as much.
     """
-    expect_matrix(name, value, rows, heads, device)
+    expect_matrix(name, value, rows, "heads" if heads is None else heads, device)
     if value.dtype not in PRECISE:
         kept = stored and value.dtype == torch.bfloat16 and backend(value.new_empty(0, dtype=torch.float32)).STORES_BFLOAT16
         value = value if kept else value.float()

@@ -34,7 +34,7 @@ class WeightedMap(FixedPointMap):
         expect(activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", repr(activation))
         expect(isinstance(graph, Graph), "graph", "a Graph", type(graph).__name__)
         self.graph, self.norm, self.activation = graph, "max", activation
-        self.weight = checked("weight", weight, graph.num_edges, "heads", None, graph.device, stored=True)
+        self.weight = checked("weight", weight, graph.num_edges, None, None, graph.device, stored=True)
         like = None if self.weight.dtype == torch.bfloat16 else self.weight
         self.bias = checked("bias", bias, graph.num_nodes, self.weight.shape[1], like, graph.device)
         self._measure()
