@@ -159,7 +159,7 @@ def test_a_right_solver_is_not_accused() -> None:
 
 
 def test_half_a_certificate_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certify, "plain_amplification", lambda contraction: 0.5 / (1 - contraction))
+    monkeypatch.setattr(certify, "plain_amplification", lambda contraction, gap=0.0: 0.5 / (1 - contraction))
     assert "bound below the true error" in found_in(problem(Picard(tol=1e-3))).violations
 
 
@@ -180,9 +180,9 @@ def test_an_answer_that_changes_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     before = loop._State.finish
 
     def finish(state: Any) -> Any:
-        solution = before(state)
+        solution, whole = before(state)
         solution.value.add_(next(answers))
-        return solution
+        return solution, whole
 
     monkeypatch.setattr(loop._State, "finish", finish)
     assert "two equal calls differ in value" in found_in(made).violations

@@ -189,6 +189,7 @@ class _State:
         state = cls(solver, fixed, x0, inputs, *strict, contraction, factor, bias_size, [], defect, residual)
         state.sharpens = solver.certify == "auto" and not tight
         state.status = torch.full_like(residual, Status.BUDGET, dtype=torch.int8)
+        state.bound = torch.full_like(residual, torch.inf)
         state.steps = torch.zeros(len(residual), dtype=torch.long, device=place)
         # |x*| >= |T(0)| / (1 + c): a relative tolerance has a scale before there is an answer
         scale = size / (1 + contraction)
@@ -208,17 +209,18 @@ class _State:
         ``scale`` is the norm of the fixed point as far as it is known; ``rounded`` is the most that x can be away from the answer.
         Where that is too much, the distance itself is measured.
         """
+        # lanes that are done keep their x, and the bound that was proved of it
+        proven = torch.where(self.status == Status.CONVERGED, self.bound, torch.inf)
         slack = certify.rounding(self.fixed, self.contraction, scale, self.bias_size)
         floor = slack * self.amplification  # what rounding alone leaves of the bound
-        own = self.bound = torch.addcmul(floor, self.residual, self.amplification)
-        if rounded is not None:
-            self.bound = own + rounded
+        own = torch.addcmul(floor, self.residual, self.amplification)
+        self.bound = torch.fmin(own if rounded is None else own + rounded, proven)
         self.allowed = self.tol if size is None else torch.add(size * self.rtol, self.tol)
         self.status.masked_fill_(self.bound - self.allowed <= 0, Status.CONVERGED)  # infinity less infinity is no number
         if self.count() and rounded is not None and bool((self.active & (own <= self.allowed)).any()):
             assert self.x is not None
             (rounded,) = _brought(rounded.device, self.fixed.size(self.x - self.answer_of(self.x)))
-            self.bound = own + rounded
+            self.bound = torch.fmin(own + rounded, proven)
             self.status.masked_fill_(self.active & (self.bound - self.allowed <= 0), Status.CONVERGED)
             self.count()
         if not self.left:

@@ -62,7 +62,7 @@ class Solution:
     @property
     def method(self) -> str:
         """The methods that took part, joined by " + "."""
-        return " + ".join(name for name, used in zip(Solver.methods, self.used.tolist(), strict=True) if used) or "none"
+        return " + ".join(name for name, used in zip(Solver.methods, self.used.tolist(), strict=False) if used) or "none"
 
     def tensors(self) -> tuple[Tensor, ...]:
         return self.value, self.residual, self.error_bound, self.status, self.steps, self.used
@@ -81,6 +81,11 @@ class Solution:
         return f"Solution({graphs}, error_bound<={worst}, iterations={self.iterations}, method={self.method!r})"
 
 
-@lru_cache(maxsize=256)
 def used_methods(names: tuple[str, ...], device: torch.device) -> Tensor:
-    return torch.tensor([name in names for name in Solver.methods], device=device)
+    """Which of the methods there are now took part, bool [methods]."""
+    return _flags(names, tuple(Solver.methods), device)
+
+
+@lru_cache(maxsize=256)
+def _flags(names: tuple[str, ...], methods: tuple[str, ...], device: torch.device) -> Tensor:
+    return torch.tensor([name in names for name in methods], device=device)
