@@ -146,6 +146,7 @@ class _State:
     status: Tensor = field(init=False)  # [G, H]
     active: Tensor = field(init=False)  # [G, H] the lanes that still need steps
     left: int = field(init=False)  # how many they are
+    worked: Tensor | None = None  # the lanes that the last steps were for; None: all
     bound: Tensor = field(init=False)
     allowed: Tensor | float = field(init=False)
     steps: Tensor = field(init=False)  # [G]
@@ -194,16 +195,15 @@ class _State:
         """
         slack = certify.rounding(self.fixed, self.contraction, scale, self.bias_size)
         floor = slack * self.amplification  # what rounding alone leaves of the bound
-        own = self.bound = torch.addcmul(floor, self.residual, self.amplification)
-        if rounded is not None:
-            self.bound = own + rounded
+        own = torch.addcmul(floor, self.residual, self.amplification)
+        self.bound = self.kept(own if rounded is None else own + rounded)
         self.allowed = self.tol if size is None else torch.add(size * self.rtol, self.tol)
         self.status.masked_fill_(self.bound - self.allowed <= 0, Status.CONVERGED)  # infinity less infinity is no number
         if self.count() and rounded is not None and bool((self.active & (own <= self.allowed)).any()):
             assert self.x is not None
             (rounded,) = _brought(rounded.device, self.fixed.size(self.x - self.answer_of(self.x)))
-            self.bound = own + rounded
-            self.status.masked_fill_(self.active & (self.bound - self.allowed <= 0), Status.CONVERGED)
+            self.bound = self.kept(own + rounded)
+            self.status.masked_fill_(self.bound - self.allowed <= 0, Status.CONVERGED)
             self.count()
         if not self.left:
             return
@@ -219,6 +219,10 @@ class _State:
         self.count()
         # a goal below the rounding of the defect itself is out of reach
         self.goal = torch.maximum(SAFETY * room / self.amplification, slack)
+
+    def kept(self, bound: Tensor) -> Tensor:
+        """This bound for the lanes that were worked on; the others have their x and with it their bound."""
+        return bound if self.worked is None else torch.where(self.worked, bound, self.bound)
 
     def count(self) -> int:
         """Find the lanes that still need steps."""
@@ -258,7 +262,9 @@ class _State:
 
     def look(self, x: Tensor, steps: Tensor) -> None:
         """Certify what came of these steps; lanes that are done keep the x they were certified with."""
+        self.worked = None
         if self.left < self.active.numel():
+            self.worked = self.active
             before = torch.zeros_like(x) if self.x is None else self.x.to(x.dtype)
             x = torch.where(self.fixed.graph.spread(self.active.to(x.device)), x, before)
         self.x, self.steps = x, self.steps + steps
