@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.table import Table
 
 from benchmarks.machine import machine
 from benchmarks.measure import OURS, Timing
+from convergent.storage.files import write_json
 from convergent.training.provenance import commit
 
 
@@ -98,9 +98,7 @@ class Report:
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.benchmark}.json"
-        half = path.with_suffix(".partial")
-        half.write_text(json.dumps(self.to_json(), indent=1) + "\n")
-        half.replace(path)  # never half a file
+        write_json(path, self.to_json())
         return path
 
     def show(self, console: Console) -> None:
@@ -126,7 +124,8 @@ def _case_table(benchmark: str, case: Case) -> Table:
             "" if worst is None else f"{worst:.1e}",
             _note(case, name),
         )
-    for name, value in case.measured.items():
+    numbers = {name: value for name, value in case.measured.items() if not isinstance(value, list | dict)}
+    for name, value in numbers.items():
         table.add_row(name, "", "", "", "", f"{value:.4g}" if isinstance(value, float) else str(value))
     return table
 

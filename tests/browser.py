@@ -93,7 +93,7 @@ def open_page(
         browser.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             browser.call(f"{domain}.enable")
-        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        _resize(browser, width, 900)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         browser.call("Emulation.setEmulatedMedia", features=[scheme])
         loading = browser.call("Page.navigate", url=url)
@@ -102,16 +102,26 @@ def open_page(
         browser.wait_for("Page.loadEventFired")
         browser.wait_until_quiet()
         answer = None if ask is None else browser.evaluate(ask)
-        if screenshot is not None:
-            shot = browser.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=_whole(browser))
-            screenshot.write_bytes(base64.b64decode(shot["data"]))
         dom = browser.evaluate("document.documentElement.outerHTML")
-        return Visit(dom, [line for event in browser.events for line in _error(event)], answer)
+        console = [line for event in browser.events for line in _error(event)]
+        if screenshot is not None:
+            _resize_to_content(browser, width)
+            screenshot.write_bytes(base64.b64decode(browser.call("Page.captureScreenshot", format="png")["data"]))
+        return Visit(dom, console, answer)
 
 
-def _whole(browser: _Browser) -> dict[str, float]:
-    size = browser.call("Page.getLayoutMetrics")["cssContentSize"]
-    return {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+def _resize(browser: _Browser, width: int, height: int) -> None:
+    browser.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+
+
+def _resize_to_content(browser: _Browser, width: int) -> None:
+    """Make the window as high as the page, twice, because parts of the page may depend on the height of the window.
+
+    (Chromium could capture beyond its window, but for a moment it makes the window one pixel wide then, and pages react to that.)
+    """
+    for _ in range(2):
+        _resize(browser, width, round(browser.call("Page.getLayoutMetrics")["cssContentSize"]["height"]))
+        browser.wait_until_quiet()
 
 
 def _error(event: dict[str, Any]) -> Iterator[str]:

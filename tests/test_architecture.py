@@ -20,8 +20,11 @@ TESTS = ROOT / "tests"
 # "__init__" is the front door, convergent/__init__.py: it may import all, and only the last room may come in by it.
 ROOMS = (
     ("errors",),
+    ("settings",),
+    ("storage",),
     ("kernels",),
     ("graph", "operations"),
+    ("factors",),
     ("maps", "weights"),
     ("certify",),
     ("solvers",),
@@ -39,6 +42,9 @@ WITHOUT_SOURCE = {
     "test_architecture.py": "this file",
     "test_examples.py": "runs every script in examples/",
     "test_benchmarks.py": "runs the smallest case of benchmarks/",
+    "test_pages.py": "opens the pages of docs/ in a browser",
+    "test_campaign.py": "the campaign finds what is wrong",
+    "cli/test_bad_input.py": "every command, with bad input",
     "test_public_names.py": "what `import convergent` offers",
 }
 

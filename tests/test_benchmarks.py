@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from benchmarks import cuda, near_one, step, w1
+from benchmarks import certificate, cuda, elimination, near_one, step, w1
 from benchmarks.calibrate import calibrate
 from benchmarks.cuda import growth, iteration, large, layer, methods, problem
 from benchmarks.measure import OURS, Candidate, Timing, at_rest, interleave
@@ -23,6 +24,7 @@ from benchmarks.workloads import Workload, decision_processes, grid, random
 
 from convergent import Auto
 from convergent.kernels import backend
+from convergent.tasks.pore_network import PoreNetworks
 from convergent.training.config import TrainConfig
 from convergent.training.models import VALUE_ITERATION
 
@@ -359,3 +361,74 @@ def test_ratios_and_targets() -> None:
         "value": None,
         "met": None,
     }
+
+
+# --- the picture of the README ---
+
+
+def test_the_certified_bound_is_above_the_true_error() -> None:
+    report = json.loads(json.dumps(certificate.run(Options(quick=True)).to_json()))
+    (case,) = report["cases"]
+    found = case["measured"]
+    assert all(bound >= error for bound, error in zip(found["bound"], found["error"], strict=True))
+    assert found["step_length"][-1] < found["error"][-1] < found["bound"][-1] <= certificate.TOL / 100
+    assert [target["met"] for target in report["targets"]] == [True]
+    texts = {text.get_text() for axes in certificate.draw(report).axes for text in axes.texts}
+    assert any("is wrong by" in text for text in texts)
+
+
+# --- the numbers of the README ---
+
+
+def test_the_readme_repeats_what_the_files_hold() -> None:
+    files = {path.stem: json.loads(path.read_text()) for path in (ROOT / "results" / "bench").glob("*.json")}
+    readme = " ".join((ROOT / "README.md").read_text().split())
+
+    def times(file: str, case: str, peer: str) -> float:
+        (found,) = [each for each in files[file]["cases"] if each["name"] == case]
+        return found["ratios"][peer]["median"]
+
+    def target(name: str) -> float:
+        (found,) = [each for each in files["cuda"]["targets"] if each["name"] == name]
+        return found["value"]
+
+    grid = "grid 316 x 316, gamma"
+    pyamg = min(times("near_one", f"{grid} 0.999, 1 heads", f"pyamg {kind}") for kind in ("smoothed aggregation", "Ruge-Stueben"))
+    training = [times("step", "CGS(64), value iteration", peer) for peer in ("dense (paper)", "TorchDEQ fixed point")]
+    layer = [times("w1", "gamma 0.5", peer) for peer in ("TorchDEQ fixed point", "torch.linalg.solve")]
+    scipy = [times("near_one", f"{grid} {gamma}, 1 heads", "scipy BiCGStab") for gamma in (0.999, 0.99)]
+    targets = [each for report in files.values() for each in report.get("targets", ())]
+    for words in (
+        f"TorchDEQ {layer[0]:.0f}x, padded `torch.linalg.solve` {layer[1]:.0f}x",
+        f"scipy BiCGStab {scipy[0]:.1f}x, pyamg {pyamg:.1f}x; at 0.99 scipy {scipy[1]:.1f}x",
+        f"the paper's dense code {training[0]:.0f}x, TorchDEQ {training[1]:.1f}x",
+        f"TorchDEQ {target('W1: the faster TorchDEQ'):.0f}x; dense code {target('CGS(64) training step: dense (paper)'):.0f}x",
+        f"{sum(each['met'] is True for each in targets)} of {len(targets)} targets are met",
+    ):
+        assert words in readme
+
+
+def test_elimination_solves_what_its_peers_solve() -> None:
+    """Rows of the benchmark's networks sum to what they are meant to, and all answers are the same."""
+    rng = np.random.default_rng(0)
+    networks = [PoreNetworks((40, 60), wide=True).network(rng) for _ in range(3)]
+    for loss in (0.0, 1e-12, 1e-3):
+        work = elimination.rock(networks, 2, loss)
+        slack, free = elimination.slacks(work), work.weight.new_zeros(work.graph.num_nodes, 2)
+        free.index_add_(0, work.graph.row, work.weight)
+        assert np.abs(slack[free.numpy() > 0] - loss).max() < 4e-16
+        (x, *_), _, gradient = elimination.kernels(work)
+        (dense, *_), wanted = elimination.dense(work)
+        np.testing.assert_allclose(x, elimination.refined(work).astype(np.float64), rtol=1e-13)
+        np.testing.assert_allclose(dense, x, rtol=1e-8)
+        np.testing.assert_allclose(wanted, gradient, rtol=1e-7)
+        np.testing.assert_allclose(elimination.factors_of_scipy(work)[0], x, rtol=1e-8)
+    work = elimination.rock(networks[:1], 1, 1e-6)
+    np.testing.assert_allclose(elimination.multigrid(work), elimination.kernels(work)[0][0], rtol=1e-4)
+
+
+def test_elimination_has_targets() -> None:
+    report = elimination.run(Options(quick=True))
+    assert len(report.targets) == 3
+    assert all(target.value is not None for target in report.targets)
+    assert json.loads(json.dumps(report.to_json()))["cases"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 
 
@@ -97,7 +97,7 @@ def test_pressure_refuses_too_few_pores() -> None:
     assert "--pores: expected 50 or more, but got 3" in done.stderr
 
 
-@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT / "docs")))
 def test_page(page: Path) -> None:
     """One process and one namespace for each page; a failure names the line of the page."""
     text = page.read_text(encoding="utf-8")
@@ -109,4 +109,4 @@ def test_page(page: Path) -> None:
 def test_pages_stand_in_the_menu() -> None:
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in PAGES:
-        assert f": {page.name}" in menu
+        assert f": {page.relative_to(ROOT / 'docs')}" in menu

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from benchmarks.machine import ROOT, machine
+from convergent.storage.files import write_json
 from convergent.training.provenance import commit
 
 MARKED = ("-m", "cuda", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark")
@@ -56,7 +57,7 @@ def main() -> int:
         "tests": sorted(outcomes.found),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "cuda_tests.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_json(folder / "cuda_tests.json", result)
     print(json.dumps({name: result[name] for name in ("outcomes", "not_passed", "memcheck")}, indent=1))
     return int(code)
 

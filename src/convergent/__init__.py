@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     from convergent.graph import Graph
     from convergent.implicit import Implicit, OneStep, Unrolled
     from convergent.maps import ActivatedMap, FixedPointMap, LinearMap
-    from convergent.solvers import GMRES, Anderson, Auto, BiCGStab, Deflated, Direct, Multigrid, Picard, Solution, Status
+    from convergent.solvers import (
+        GMRES,
+        Anderson,
+        Auto,
+        BiCGStab,
+        Deflated,
+        Direct,
+        Elimination,
+        Multigrid,
+        Picard,
+        Solution,
+        Status,
+    )
 
 __all__ = [
     "GMRES",
@@ -27,6 +39,7 @@ __all__ = [
     "ConvergenceError",
     "Deflated",
     "Direct",
+    "Elimination",
     "FixedPointMap",
     "Graph",
     "Implicit",
@@ -48,7 +61,19 @@ _MODULES = {
     "graph": ("Graph",),
     "implicit": ("Implicit", "OneStep", "Unrolled"),
     "maps": ("ActivatedMap", "FixedPointMap", "LinearMap"),
-    "solvers": ("GMRES", "Anderson", "Auto", "BiCGStab", "Deflated", "Direct", "Multigrid", "Picard", "Solution", "Status"),
+    "solvers": (
+        "GMRES",
+        "Anderson",
+        "Auto",
+        "BiCGStab",
+        "Deflated",
+        "Direct",
+        "Elimination",
+        "Multigrid",
+        "Picard",
+        "Solution",
+        "Status",
+    ),
 }
 _PACKAGES = ("baselines", "maps", "nn", "solvers", "tasks", "weights")  # reached as convergent.nn, without an import of their own
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

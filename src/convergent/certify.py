@@ -21,18 +21,17 @@ from convergent.kernels import backend
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.maps.base import max_degree
 
-CERTIFICATES = ("plain", "tight")
-EPSILON = torch.finfo(torch.float64).eps
+CERTIFICATES = ("auto", "plain", "tight")
 
 
 def gap(fixed: FixedPointMap) -> float:
     """How much rounding may change a bound relative to itself, in whatever order norms are summed."""
-    return EPSILON * (fixed.graph.num_nodes + 16)
+    return torch.finfo(torch.float64).eps * (fixed.graph.num_nodes + 16)
 
 
 def plain_amplification(contraction: Tensor, gap: float = 0.0) -> Tensor:
-    """1 / (1 - c), [G, H], and a little more for what rounding does to the bound."""
-    return (1 + gap) / (1 - contraction)
+    """1 / (1 - c), [G, H], and a little more for what rounding does to the bound; infinite where rows sum to one or more."""
+    return (1 + gap) / (1 - contraction).clamp(min=0)
 
 
 def tight_amplification(dominating: LinearMap, v: Tensor) -> Tensor:
@@ -54,9 +53,9 @@ def rounding(fixed: FixedPointMap, contraction: Tensor, size: Tensor, bias_size:
     section 3.1); the subtraction of x from something close to it is exact. An activation adds a few units of its own.
     """
     error = unit(fixed) * (contraction * size + bias_size)
-    return error if fixed.linear else 1.2 * error + 4 * EPSILON * size
+    return error if fixed.linear else 1.2 * error + 4 * torch.finfo(torch.float64).eps * size
 
 
 def unit(fixed: FixedPointMap) -> float:
     """What rounding adds to a defect, for a product and a bias that are of size one together."""
-    return EPSILON / 2 * (max_degree(fixed.graph) + 2)
+    return torch.finfo(torch.float64).eps / 2 * (max_degree(fixed.graph) + 2)

@@ -28,3 +28,9 @@ def expect(condition: bool, argument: str, expected: str, came: object) -> None:
     """Raise an ``InputError`` unless ``condition`` holds."""
     if not condition:
         raise InputError(f"{argument}: expected {expected}, but got {came}")
+
+
+def first_line(error: BaseException) -> str:
+    """What went wrong, without the rest of a long message."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

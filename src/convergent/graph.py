@@ -32,16 +32,16 @@ class Subset(NamedTuple):
 class Graph:
     r"""The structure of a block-diagonal sparse operator :math:`y_i = \sum_{e: i \to j} w_e x_j`.
 
-    In the paper an edge :math:`i \to j` means that node i depends on node j: i sums over its outgoing edges. That is PyG's
-    ``flow="target_to_source"`` and the default; ``"source_to_target"`` turns every edge round. Parallel edges add, self loops
-    count, a node without edges of its own has an empty row. Building costs time linear in nodes and edges, once; the transpose
-    is built when a gradient first needs it, and kept.
+    An edge :math:`i \to j` means that node i depends on node j: i sums over its outgoing edges, as in the paper. PyG calls this
+    ``flow="target_to_source"``; with ``"source_to_target"`` j sums over its incoming edges. Parallel edges add, self loops count,
+    and a node without edges of its own has an empty row. Building takes time linear in nodes and edges; the transpose is built
+    when a gradient first needs it, and kept.
 
     Args:
-        edge_index: integers [2, E], sorted or not; or a PyG ``Data`` or ``Batch``, which then brings the other arguments along.
+        edge_index: integers [2, E], in any order; or a PyG ``Data`` or ``Batch``, from which the other arguments are then taken.
         num_nodes: the number of nodes N.
-        batch: for several graphs side by side, the graph of every node, [N], never decreasing; edges stay within a graph.
-        flow: which end of an edge aggregates.
+        batch: for several graphs side by side, the graph of every node, [N], never decreasing; edges must stay within a graph.
+        flow: the end of an edge that sums: "target_to_source" (the source) or "source_to_target" (the target).
     """
 
     num_nodes: int
@@ -108,7 +108,7 @@ class Graph:
 
     @property
     def largest(self) -> int:
-        """The number of nodes of the largest graph."""
+        """The number of nodes of the largest graph of the batch."""
         return self.cached("largest", lambda: int(self.segments.diff().max()) if self.num_graphs else 0)
 
     @property
@@ -127,7 +127,7 @@ class Graph:
         return self.cached("any_small", lambda: self.small is None or bool(self.small.any()))
 
     def cached(self, name: str, make: Callable[[], Any]) -> Any:
-        """What others derive from the structure alone, such as a multigrid hierarchy, made once."""
+        """Something derived from the structure alone, such as a multigrid hierarchy: made once and kept."""
         if name not in self.cache:
             self.cache[name] = make()
         return self.cache[name]
@@ -139,7 +139,7 @@ class Graph:
         return values if self.num_graphs == 1 else values[self.batch]
 
     def transpose(self) -> Graph:
-        """The same graph with every edge read the other way; its transpose is this graph again."""
+        """The graph with every edge reversed; its transpose is this graph again."""
         if self._transpose is None:
             # structure is no part of a transform of torch.func that may be under way; a compiler cannot look into the guard
             with nullcontext() if torch.compiler.is_compiling() else torch._C._DisableFuncTorch():
@@ -159,7 +159,7 @@ class Graph:
         return Graph._assemble(self.num_nodes, self.flow, *moved)
 
     def subset(self, keep: Tensor) -> Subset:
-        """The graphs where ``keep`` [G] is true, as a batch."""
+        """The graphs where ``keep`` [G] is true as a batch of their own, with the indices of their nodes and edges in this one."""
         expect_flags("keep", keep, self.num_graphs, self.device)
         kept = keep[self.batch]
         nodes = kept.nonzero().squeeze(1)

@@ -30,10 +30,10 @@ from convergent.solvers import Picard, Solution, Solver, decoded, run
 
 @dataclass(frozen=True)
 class Implicit:
-    """The exact gradient, to the tolerance.
+    """The exact gradient, up to the tolerance, by the implicit function theorem.
 
     Args:
-        solver: how the adjoint is solved; None: as the forward problem, with its tolerance taken relative to the adjoint's size.
+        solver: solver of the adjoint; None: that of the forward problem, with its tolerance relative to the size of the adjoint.
         on_adjoint: called with the ``Solution`` of every adjoint solve, whose certificate is in the 1-norm.
     """
 
@@ -46,7 +46,7 @@ class Implicit:
 
 @dataclass(frozen=True)
 class OneStep:
-    """The gradient of one application of T at the fixed point: cheap, and wrong by a factor of order c (Bolte et al. 2023)."""
+    """The gradient of one application of T at the fixed point: cheap, with a relative error of order c (Bolte et al. 2023)."""
 
     def attach(self, fixed: FixedPointMap, solver: Solver, x0: Tensor | None) -> Solution:
         solution = fixed_point(fixed.detached(), solver, x0, solver)
@@ -55,10 +55,10 @@ class OneStep:
 
 @dataclass(frozen=True)
 class Unrolled:
-    """The gradient through the Picard steps themselves; memory grows with every one of them.
+    """The gradient through the Picard steps; memory grows with every step.
 
     Args:
-        steps: how many; None: as many as a Picard solve to the tolerance takes.
+        steps: number of steps; None: as many as a Picard solve to the tolerance takes.
     """
 
     steps: int | None = None

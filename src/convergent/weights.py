@@ -1,6 +1,7 @@
-"""From one logit per edge and head to rows whose absolute sum is at most gamma, which is below one.
+"""Weights that contract by construction, from one logit per edge and head.
 
-gamma is a number in (0, 1), or a tensor: one per head [H], or one per node and head [N, H], learnable as it is.
+The absolute values of a row sum to at most gamma, which is below one: a number, or a tensor of shape [], [H] (one per head) or
+[N, H] (one per node and head), which may be learned.
 """
 
 from __future__ import annotations
@@ -17,23 +18,59 @@ SQUASHES = {"sigmoid": torch.sigmoid, "clip": lambda logits: logits.clamp(0, 1)}
 
 
 def degree(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5, squash: str = "sigmoid") -> Tensor:
-    r"""The paper's weights, :math:`\gamma\, \sigma(e_{ij}) / d(i)` (eq. 8), with sigma a sigmoid or a clip to [0, 1]."""
+    r"""The paper's weights (eq. 8), :math:`\gamma\, \sigma(e_{ij}) / d(i)`, where d(i) is the number of edges node i sums over.
+
+    Args:
+        graph: the structure.
+        logits: :math:`e_{ij}`, one per edge and head, [E, H].
+        gamma: upper bound on the row sums, above 0 and below 1; or a tensor of shape [], [H] or [N, H].
+        squash: :math:`\sigma`; "sigmoid", or "clip" to [0, 1].
+
+    Returns:
+        weights [E, H], for a ``LinearMap`` or an ``ActivatedMap``.
+    """
     expect(squash in SQUASHES, "squash", f"one of {tuple(SQUASHES)}", repr(squash))
     return _share(graph, logits, gamma) * SQUASHES[squash](logits)
 
 
 def signed(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5) -> Tensor:
-    r""":math:`\gamma \tanh(e_{ij}) / d(i)`: weights of either sign."""
+    r"""Weights of either sign, :math:`\gamma \tanh(e_{ij}) / d(i)`, where d(i) is the number of edges node i sums over.
+
+    Args:
+        graph: the structure.
+        logits: :math:`e_{ij}`, one per edge and head, [E, H].
+        gamma: upper bound on the absolute row sums, above 0 and below 1; or a tensor of shape [], [H] or [N, H].
+
+    Returns:
+        weights [E, H].
+    """
     return _share(graph, logits, gamma) * torch.tanh(logits)
 
 
 def softmax(graph: Graph, logits: Tensor, gamma: float | Tensor = 0.5) -> Tensor:
-    r""":math:`\gamma\, \mathrm{softmax}_j(e_{ij})`: every row that has edges sums to gamma."""
+    r"""Positive weights, :math:`\gamma\, \operatorname{softmax}_j(e_{ij})`; every row with an edge sums to gamma.
+
+    Args:
+        graph: the structure.
+        logits: :math:`e_{ij}`, one per edge and head, [E, H].
+        gamma: the row sums, above 0 and below 1; or a tensor of shape [], [H] or [N, H].
+
+    Returns:
+        weights [E, H].
+    """
     return row_softmax(graph, logits) * _per_edge(graph, gamma, logits)
 
 
 def row_softmax(graph: Graph, logits: Tensor) -> Tensor:
-    """A softmax over the edges of every node, [E, H]; rows sum to one, so that this alone does not contract."""
+    """A softmax over the edges that each node sums over. Rows sum to one, so these weights alone do not contract.
+
+    Args:
+        graph: the structure.
+        logits: one per edge and head, [E, H].
+
+    Returns:
+        weights [E, H].
+    """
     _check(graph, logits)
     top = logits.new_full((graph.num_nodes, logits.shape[1]), -torch.inf)
     top = top.scatter_reduce(0, graph.row.long().unsqueeze(1).expand_as(logits), logits.detach(), "amax")

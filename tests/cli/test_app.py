@@ -18,45 +18,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from command import answered, convergent, refused
 from convergent import InputError
 from convergent.cli import work
-from convergent.cli.app import app, main
+from convergent.cli.app import app
+from convergent.storage.lock import owned
+from convergent.training import predict as predicting
+from convergent.training.keeper import Keeper
 from convergent.training.run import CHECKPOINT, MODEL, RESULT, read_json
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--graphs", "2", "--validation-graphs", "2", "--set", "pores=20,30"]
-
-
-def convergent(*arguments: object, width: int = 120) -> tuple[int, str, str]:
-    """Exit code, output and errors of one command, in this process."""
-    import contextlib
-    import io
-
-    said, complained = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(said), contextlib.redirect_stderr(complained):
-        patch.setattr(sys, "argv", ["convergent", *map(str, arguments)])
-        patch.setattr(work, "out", work.Console(file=said, width=width))
-        patch.setattr(work, "err", work.Console(file=complained, width=width))
-        with pytest.raises(SystemExit) as stop:
-            main()
-    return int(stop.value.code or 0), said.getvalue(), complained.getvalue()
-
-
-def refused(*arguments: object) -> str:
-    """The one line with which a command refuses."""
-    code, said, complained = convergent(*arguments)
-    assert code == 2, (said, complained)
-    assert said == ""
-    lines = [line for line in complained.splitlines() if line.startswith("convergent: ")]
-    assert len(lines) == 1, complained
-    assert "Traceback" not in complained
-    return lines[0]
-
-
-def answered(*arguments: object) -> dict:
-    code, said, complained = convergent(*arguments, "--json")
-    assert code == 0, complained
-    return json.loads(said)
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +176,7 @@ def test_wrong_words(tmp_path) -> None:
     assert "--set: expected NAME=VALUE, but got 'pores'" in refused("train", "pore-networks", "--set", "pores")
     assert "task_settings: expected some of pores" in refused("train", "pore-networks", "--set", "colour=3")
     assert "pores: expected a range from 20 on" in refused("train", "pore-networks", "--set", "pores=5,2")
-    assert "settings: expected those of ConvergentGraphSolver" in refused(
+    assert "settings: expected some of node_features" in refused(
         "train", "pore-networks", "--model-set", "colour=3", "--out", tmp_path / "b"
     )
     assert "--device: expected cpu or cuda, but got 'abacus'" in refused("train", "pore-networks", "--device", "abacus")
@@ -223,11 +195,9 @@ def test_wrong_words(tmp_path) -> None:
 
 def test_wrong_files(pores, networks, tmp_path) -> None:
     out = tmp_path / "out"
-    assert "expected a model file, but there is none" in refused(
-        "predict", tmp_path / "nothing.safetensors", networks, "--out", out
-    )
-    assert "expected a folder with nodes and edges tables" in refused("predict", pores, tmp_path / "nothing", "--out", out)
-    assert "config.json: expected a file, but there is none" in refused("train", "--resume", tmp_path)
+    assert "nothing.safetensors" in refused("predict", tmp_path / "nothing.safetensors", networks, "--out", out)
+    assert "no such folder: " in refused("predict", pores, tmp_path / "nothing", "--out", out)
+    assert "no such file: " in refused("train", "--resume", tmp_path)
     assert "it holds a run" in refused("train", "pore-networks", "--out", pores)
     (tmp_path / "text.safetensors").write_text("a model, believe me")
     assert "expected a safetensors file" in refused("predict", tmp_path / "text.safetensors", networks, "--out", out)
@@ -250,6 +220,61 @@ def _without_answers(networks: Path, copy: Path) -> Path:
     shutil.copytree(networks, copy)
     pandas.read_csv(networks / "nodes.csv").drop(columns="pressure").to_csv(copy / "nodes.csv", index=False)
     return copy
+
+
+def test_data_are_found_from_elsewhere(networks, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(networks.parent)
+    arguments = ["--target", "pressure", "--steps", 2, "--graphs", 2, "--out", tmp_path / "mine"]
+    answered("train", "folder", "--data", networks.name, *arguments)
+    answered("train", "folder", "--set", f"path={networks.name}", *arguments[:-1], tmp_path / "other")
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "other"):
+        assert read_json(tmp_path / name / "config.json")["task_settings"]["path"] == str(networks)
+        (tmp_path / name / RESULT).unlink()
+        assert answered("train", "--resume", tmp_path / name)["steps"] == 2
+        assert answered("evaluate", tmp_path / name)["graphs"] == 1
+
+
+def test_brackets_in_names(networks, tmp_path) -> None:
+    out = tmp_path / "a[" / "b][red]"
+    code, said, complained = convergent("data", "pore-networks", "--graphs", 2, "--out", out, "--set", "pores=20,30", width=300)
+    assert code == 0, complained
+    assert str(out) in said
+    assert "'[/b]'" in refused("train", "[/b]")
+
+
+def test_nothing_is_ignored(pores, networks, tmp_path) -> None:
+    for option, value in (
+        ("--steps", 5),
+        ("--set", "pores=20,30"),
+        ("--out", tmp_path),
+        ("--model-set", "heads=2"),
+        ("--target", "x"),
+    ):
+        assert f"{option}: expected none with --resume, which takes all settings from" in refused(
+            "train", "--resume", pores, option, value
+        )
+    for option, value in (("--graphs", 5), ("--seed", 1), ("--set", "pores=20,30")):
+        assert f"{option}: expected none with --data" in refused("evaluate", pores, "--data", networks, option, value)
+    for arguments in (["--out", ""], ["--out="]):
+        assert refused("train", "pore-networks", *arguments) == "convergent: --out: expected a value, but got ''"
+
+
+def test_a_model_is_not_tested_on_what_it_was_trained_on(networks, tmp_path) -> None:
+    run = tmp_path / "mine"
+    answered("train", "folder", "--data", networks, "--target", "pressure", "--steps", 2, "--graphs", 2, "--out", run)
+    assert "--seed: expected none for a model of task folder" in refused("evaluate", run, "--seed", 1)
+    assert "--set: expected path or data_root for a model of task folder" in refused("evaluate", run, "--set", "validation=0.5")
+    nodes = pandas.read_csv(networks / "nodes.csv")
+    shutil.copytree(networks, tmp_path / "other")
+    nodes.drop(columns="diameter").to_csv(tmp_path / "other" / "nodes.csv", index=False)
+    said = refused("evaluate", run, "--set", f"path={tmp_path / 'other'}")
+    assert "task_settings: expected columns and categories that the model was trained on, but got others" in said
+
+
+def test_tables_are_not_mixed(networks) -> None:
+    for ending in ("csv", "parquet"):  # a folder with both could not be read
+        assert "--out: expected a new folder" in refused("data", "pore-networks", "--out", networks, "--format", ending)
 
 
 class Bomb:
@@ -288,15 +313,16 @@ def start(*arguments: object, **environment: str) -> subprocess.Popen:
     return subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_an_interrupt_keeps_the_run(tmp_path) -> None:
+@pytest.mark.parametrize(("signum", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_keeps_the_run(tmp_path, signum, expected) -> None:
     arguments = ["train", "pore-networks", "--validate-every", 4, "--checkpoint-every", 5, *TINY]
     process = start(*arguments, "--steps", 100_000, "--out", tmp_path / "cut")
     deadline = time.monotonic() + 120
     while not (tmp_path / "cut" / CHECKPOINT).exists() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signum)
     _, complained = process.communicate(timeout=120)
-    assert process.returncode == 130, complained
+    assert process.returncode == expected, complained
     assert f"convergent train --resume {tmp_path / 'cut'}" in complained
     assert "Traceback" not in complained
     reached = torch.load(tmp_path / "cut" / CHECKPOINT, weights_only=True)["global_step"]
@@ -312,6 +338,48 @@ def test_an_interrupt_keeps_the_run(tmp_path) -> None:
     for name, weight in weights[0].items():
         # the interrupted part ran on one thread, and sums differ by their order
         torch.testing.assert_close(weight, weights[1][name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("signum", "expected"), [(signal.SIGHUP, 129), (signal.SIGTERM, 143)])
+def test_signals_have_the_exit_code_of_shells(pores, networks, tmp_path, monkeypatch, signum, expected) -> None:
+    after_step, tables = Keeper.on_train_batch_end, predicting._tables
+
+    def stop_in_a_step(*arguments) -> None:
+        os.kill(os.getpid(), signum)
+        after_step(*arguments)
+
+    def stop_in_a_block(*arguments):
+        os.kill(os.getpid(), signum)
+        return tables(*arguments)
+
+    monkeypatch.setattr(Keeper, "on_train_batch_end", stop_in_a_step)
+    monkeypatch.setattr(predicting, "_tables", stop_in_a_block)
+    run, out = tmp_path / "run", tmp_path / "out"
+    code, _, complained = convergent("train", "pore-networks", "--steps", 9, "--out", run, *TINY, width=500)
+    assert (code, (run / CHECKPOINT).exists()) == (expected, True)
+    assert f"stopped; the run is saved. Continue it with: convergent train --resume {run}" in complained
+    code, _, complained = convergent("predict", pores, networks, "--out", out, width=500)
+    assert code == expected
+    assert f"convergent predict {pores} {networks} --out {out} --format csv --resume" in complained
+    monkeypatch.undo()
+    assert answered("train", "--resume", run)["steps"] == 9
+    assert answered("predict", pores, networks, "--out", out, "--resume")["graphs"] == 6
+
+
+def test_a_training_that_is_stopped_before_it_begins(tmp_path, monkeypatch) -> None:
+    def stop(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("convergent.training.train.Problem.of", stop)
+    code, _, complained = convergent("train", "pore-networks", "--out", tmp_path / "run", *TINY)
+    assert (code, complained.splitlines()[-1]) == (143, "stopped; nothing was done yet")
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_commands_in_one_folder(pores, networks, tmp_path) -> None:
+    with owned(tmp_path / "out"):
+        line = refused("predict", pores, networks, "--out", tmp_path / "out")
+    assert line == f"convergent: {tmp_path / 'out'}: in use by another process (pid {os.getpid()})"
 
 
 def test_two_processes_agree_with_one(tmp_path) -> None:

@@ -1,16 +1,22 @@
-"""The command ``bench``: it finds the benchmarks of the checkout, or says in one line why it does not."""
+"""The command ``bench``: it finds the benchmarks of the checkout or says in one line why it does not, and writes their page."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from benchmarks import command
+from benchmarks.page import SECTIONS, write_page
+from benchmarks.page.reports import NAMES
 from typer.testing import CliRunner
 
 from convergent import InputError
@@ -18,6 +24,8 @@ from convergent.cli import bench
 from convergent.cli.app import app
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results" / "bench"
+PICTURES = ("gpu-growth", "gpu-iteration", "growth", "layer", "near-one")
 
 
 def refused(*arguments: str) -> str:
@@ -67,3 +75,195 @@ def test_only_in_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     package = tmp_path / "site-packages" / "convergent"
     monkeypatch.setattr(bench, "PACKAGE", package)
     assert refused() == f"bench: expected a checkout of the repository, installed with pip install -e, but got {package}"
+
+
+# --- the page ---
+
+
+def page_of(folder: Path, page: Path) -> str:
+    """The text that the command makes of the files in a folder; no benchmark is run."""
+    result = CliRunner().invoke(app, ["bench", "--out", str(folder), "--page", str(page)])
+    assert result.exit_code == 0, result.output
+    return page.read_text()
+
+
+def section(text: str, title: str) -> str:
+    return text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def changed(folder: Path, name: str, change: Callable[[dict[str, Any]], object]) -> Path:
+    """All results of the repository, one of them changed."""
+    shutil.copytree(RESULTS, folder)
+    report = json.loads((folder / f"{name}.json").read_text())
+    change(report)
+    (folder / f"{name}.json").write_text(json.dumps(report))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("page")
+    return folder, page_of(RESULTS, folder / "benchmarks.md")
+
+
+def test_the_page_in_the_repository_is_made_from_the_results_in_it(whole: tuple[Path, str]) -> None:
+    assert (ROOT / "docs" / "benchmarks.md").read_text() == whole[1], "run: convergent bench --page docs/benchmarks.md"
+
+
+def test_every_target_of_every_file_is_on_the_page(whole: tuple[Path, str]) -> None:
+    seen = 0
+    for each in SECTIONS:
+        path = RESULTS / f"{each.name}.json"
+        targets = json.loads(path.read_text()).get("targets", ()) if path.exists() else ()
+        rows = section(whole[1], each.title).splitlines()
+        for target in targets:
+            (row,) = [row for row in rows if row.startswith(f"| {target['name']} | {target['wanted']} | ")]
+            assert ("**✗ missed**" in row) == (target["met"] is False)
+        met = sum(target["met"] is True for target in targets)
+        assert not targets or f"**Targets: {met} of {len(targets)} met**" in rows
+        seen += len(targets)
+    assert seen >= 62
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_are_drawn_and_shown(whole: tuple[Path, str], name: str) -> None:
+    from matplotlib.image import imread
+
+    image = imread(whole[0] / "benchmarks" / f"{name}.png")
+    assert len(np.unique(image.reshape(-1, image.shape[2]), axis=0)) > 10  # not an empty sheet
+    assert f"](benchmarks/{name}.png)" in whole[1]
+
+
+def test_no_picture_is_drawn_that_is_not_shown(whole: tuple[Path, str]) -> None:
+    assert sorted(path.stem for path in (whole[0] / "benchmarks").iterdir()) == sorted(PICTURES)
+
+
+def slower(report: dict[str, Any]) -> None:
+    report["cases"][0]["timings"]["index_add"]["median"] = 1000 * report["cases"][0]["timings"]["convergent"]["median"]
+
+
+def not_reached(report: dict[str, Any]) -> None:
+    case = next(case for case in report["cases"] if case["name"] == "grid 316 x 316, gamma 0.99, 1 heads")
+    case["details"]["scipy BiCGStab"]["reached"] = False
+
+
+def missed(report: dict[str, Any]) -> None:
+    report["targets"][0].update(value=0.125, met=False)
+
+
+def less_of_the_copy(report: dict[str, Any]) -> None:
+    report["cases"][0]["measured"].update(fraction_of_copy=0.123, fraction_of_copy_product=0.234)
+
+
+def failed(report: dict[str, Any]) -> None:
+    report["settings"]["failed"] = {"layer": "RuntimeError: out of memory"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("w1", slower, "| gather + `index_add`, our stopping rule | 1,000 ("),
+        ("w1", missed, "| >= 3000 | 0.125 | **✗ missed** |"),
+        ("step", missed, "**Targets: 0 of 1 met**"),
+        ("near_one", not_reached, "| 0.80 ✗ |"),
+        ("cuda", less_of_the_copy, "| fraction of the copy (without residual) | 0.12 (0.23) |"),
+        ("cuda", failed, "- layer: RuntimeError: out of memory"),
+        ("growth", lambda report: report.update(date="2031-02-03T04:05:06+00:00"), "measured 2031-02-03 at commit"),
+    ],
+)
+def test_what_changes_in_a_file_changes_on_the_page(
+    whole: tuple[Path, str], tmp_path: Path, name: str, change: Callable[[dict[str, Any]], object], words: str
+) -> None:
+    assert words not in whole[1]
+    assert words in page_of(changed(tmp_path / "results", name, change), tmp_path / "benchmarks.md")
+
+
+def test_who_does_not_reach_the_error_is_not_faster_than_auto(whole: tuple[Path, str], tmp_path: Path) -> None:
+    named = "torchsparsegradutils BiCGStab (0.54) and scipy BiCGStab (0.80)"
+    assert named in whole[1]
+    assert named not in page_of(changed(tmp_path / "results", "near_one", not_reached), tmp_path / "benchmarks.md")
+
+
+def test_a_file_that_is_not_there_is_said_on_the_page(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    text = page_of(tmp_path / "results", tmp_path / "benchmarks.md")
+    for each in SECTIONS:
+        assert f"There is no `{each.name}.json`." in section(text, each.title)
+        assert f"| `{each.name}.json` | not measured | – | – | – |" in text
+    assert "Targets met" not in text
+    assert not (tmp_path / "benchmarks").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_small_sizes_are_marked_and_do_not_count(tmp_path: Path, name: str) -> None:
+    if not (RESULTS / f"{name}.json").exists():
+        pytest.skip(f"there is no {name}.json")
+    folder = changed(tmp_path / "results", name, lambda report: report.update(quick=True))
+    text = page_of(folder, tmp_path / "benchmarks.md")
+    title = next(each.title for each in SECTIONS if each.name == name)
+    assert f"`{name}.json` was made with `--quick`: small sizes, for the form only." in section(text, title)
+    assert text.count("| small sizes, for the form only |") == 1
+    counted = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    full = [report for report in counted if not report.get("quick", True) and report["settings"].get("device") != "cuda"]
+    assert f"of {sum(len(report['targets']) for report in full)} on the CPU" in text
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "expected JSON, but could not read it"),
+        ("[]", "expected the report to be a JSON object, but got list"),
+        ("{}", "expected the report to be what a benchmark writes, but it has no 'benchmark', 'cases'"),
+    ],
+)
+@pytest.mark.parametrize("name", ["w1", "cuda"])
+def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, name: str, content: str, words: str) -> None:
+    (tmp_path / f"{name}.json").write_text(content)
+    message = refused("--out", str(tmp_path), "--page", str(tmp_path / "page.md"))
+    assert message.startswith(f"{tmp_path / f'{name}.json'}: {words}")
+    assert not (tmp_path / "page.md").exists()
+
+
+def test_a_case_without_its_parts_is_named(tmp_path: Path) -> None:
+    folder = changed(tmp_path / "results", "w1", lambda report: report["cases"][0].pop("timings"))
+    message = refused("--out", str(folder), "--page", str(tmp_path / "page.md"))
+    assert message.endswith("w1.json: expected a case to be what a benchmark writes, but it has no 'timings'")
+
+
+def test_wrong_words_about_the_page(tmp_path: Path) -> None:
+    page = str(tmp_path / "page.md")
+    assert "--page: expected a file to write, but got the folder" in refused("--page", str(tmp_path))
+    assert "--out: expected a folder with results of benchmarks, but got" in refused(
+        "--out", str(tmp_path / "none"), "--page", page
+    )
+    for options in (["--quick"], ["--parts", "layer"], ["--device", "cpu"]):
+        assert f"NAME: expected a benchmark for {options[0]}: --page alone runs none" in refused("--page", page, *options)
+
+
+def test_a_benchmark_and_then_the_page_with_its_picture(tmp_path: Path) -> None:
+    arguments = ["certificate", "--quick", "--threads", "1", "--out", str(tmp_path), "--page", str(tmp_path / "docs" / "speed.md")]
+    result = CliRunner().invoke(app, ["bench", *arguments])
+    assert result.exit_code == 0, result.output
+    text = (tmp_path / "docs" / "speed.md").read_text()
+    assert text.index("](images/certificate.png)") < text.index("| what | file |")
+    assert (tmp_path / "docs" / "images" / "certificate.png").stat().st_size > 10_000
+    assert "| steps | length of the last step | true error | certified bound |" in section(text, "Error bound and true error")
+    assert not (tmp_path / "docs" / "speed").exists()
+
+
+def test_a_file_that_the_page_does_not_know_has_a_section(tmp_path: Path) -> None:
+    report = {"benchmark": "new", "targets": [{"name": "as fast", "wanted": ">= 1", "value": 2.0, "met": True}]}
+    (tmp_path / "something_new.json").write_text(json.dumps(report))
+    text = write_page(tmp_path, tmp_path / "page.md").read_text()
+    assert "| as fast | >= 1 | 2 | ✓ met |" in section(text, "Something new")
+
+
+def test_torch_waits_until_something_needs_it(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom convergent import InputError\nfrom convergent.cli.bench import run\n"
+        f"try:\n    run([], None, False, Path('none'), 0, 1, [], Path({str(tmp_path)!r}))\n"
+        "except InputError as error:\n    assert '--page' in str(error)\nelse:\n    raise SystemExit('no error')\n"
+        "assert 'benchmarks.command' in sys.modules and 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

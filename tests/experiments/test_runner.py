@@ -21,8 +21,10 @@ from convergent.experiments.experiment import Experiment, Results, Statement
 from convergent.experiments.job import Job
 from convergent.experiments.runner import Plan
 from convergent.experiments.value_iteration import ValueIteration
+from convergent.storage.lock import InUse, lock_file
 from convergent.training.keeper import Keeper
 from convergent.training.run import METRICS, read_json
+from kills import Forks, contents
 
 
 def job(number: int, work: str = "value_iteration:floor") -> Job:
@@ -146,14 +148,6 @@ def test_an_interrupt_ends_trainings_and_what_would_follow(small: Small, tmp_pat
     assert not multiprocessing.active_children()
 
 
-def test_processes_have_the_threads_that_they_are_given() -> None:
-    before = dict(os.environ)
-    told = "import numba, torch; print(numba.get_num_threads(), torch.get_num_threads())"
-    with runner._environment(1, "folder"):
-        assert subprocess.check_output([sys.executable, "-c", told], text=True).split() == ["1", "1"]
-    assert dict(os.environ) == before
-
-
 def test_work_finds_what_it_left_when_it_was_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def count(settings: dict[str, Any], device: str, scratch: Path) -> dict[str, Any]:
         scratch.mkdir(parents=True, exist_ok=True)
@@ -183,8 +177,9 @@ def test_a_training_goes_on_in_a_second_call(tmp_path: Path, monkeypatch: pytest
 
     def interrupt(self: Keeper, trainer: Any, *arguments: Any) -> None:
         begun.append(trainer.global_step)
+        if trainer.global_step == steps // 2 and len(begun) == steps // 2:
+            self.stop(signal.SIGTERM)
         after_step(self, trainer, *arguments)
-        self.interrupted = self.interrupted or (trainer.global_step == steps // 2 and len(begun) == steps // 2)
 
     after_step = Keeper.on_train_batch_end
     monkeypatch.setattr(Keeper, "on_train_batch_end", interrupt)
@@ -193,3 +188,98 @@ def test_a_training_goes_on_in_a_second_call(tmp_path: Path, monkeypatch: pytest
     resumed = learning.learn(training.settings, "cpu", tmp_path / "cut")
     assert begun == list(range(1, steps + 1))
     assert resumed["tests"] == whole["tests"]
+
+
+# --- several processes in one folder ---
+
+
+def test_a_job_that_another_process_is_at_is_waited_for(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(tmp_path)
+    place = plan.jobs / f".{job(0).key}.lock"
+    ran: list[str] = []
+    floor = value_iteration.floor
+    monkeypatch.setattr(value_iteration, "floor", lambda settings, *rest: ran.append(settings["seed"]) or floor(settings, *rest))
+
+    def other() -> None:
+        """Another process, which ends without a result once job 1 is done here."""
+        with lock_file(place, "the other"):
+            held.set()
+            deadline = time.monotonic() + 60
+            while not job(1).done(plan.jobs) and time.monotonic() < deadline:
+                time.sleep(0.05)
+
+    held = threading.Event()
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait()
+    with pytest.raises(InUse, match=r"job 0 .*in use by another process"):
+        job(0).run(plan.jobs, "cpu")
+    runner.run([small], plan)
+    thread.join()
+    assert ran == [1, 0]  # the one that was free first
+    assert not place.exists()
+
+
+def test_a_result_that_came_meanwhile_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(0).run(tmp_path, "cpu")
+    monkeypatch.setattr(value_iteration, "floor", lambda *_: pytest.fail("it was run again"))
+    job(0).run(tmp_path, "cpu")
+
+
+def test_two_commands_in_one_folder_share_their_jobs(tmp_path: Path) -> None:
+    jobs = [Job(f"job {seed}", "value_iteration:floor", {"seed": seed, "columns": [[6, 2]], "graphs": 2}) for seed in range(8)]
+    code = f"""
+import sys
+from pathlib import Path
+from convergent.experiments import runner, value_iteration
+from convergent.experiments.job import Job
+floor = value_iteration.floor
+def told(settings, *rest):
+    print(settings["seed"], flush=True)
+    return floor(settings, *rest)
+value_iteration.floor = told
+jobs = [Job(*each) for each in {[(each.title, each.work, each.settings) for each in jobs]!r}]
+names = {{"name": "shared", "partial": False, "jobs": lambda _: jobs, "report": lambda _, found: sorted(found)}}
+experiment = type("Shared", (), names)()
+runner.run([experiment], runner.Plan(Path({str(tmp_path)!r})))
+"""
+    command = [sys.executable, "-c", code]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    found = [process.communicate(timeout=240) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], found
+    assert sorted(line for said, _ in found for line in said.split()) == sorted(str(seed) for seed in range(8))  # each once
+    assert read_json(tmp_path / "shared.json") == sorted(each.key for each in jobs)
+
+
+def test_killed_at_every_file_operation_and_run_again(tmp_path: Path) -> None:
+    """A job whose work keeps its state in a folder, which is gone in the end."""
+    code = """
+from pathlib import Path
+from convergent.experiments import runner, value_iteration
+from convergent.experiments.job import Job
+from convergent.storage.files import read_json, write_json
+def count(settings, device, scratch):
+    for number in range(3):
+        if not (scratch / f"{{number}}.json").exists():
+            scratch.mkdir(parents=True, exist_ok=True)
+            write_json(scratch / f"{{number}}.json", number)
+    return {{"sum": sum(read_json(scratch / f"{{number}}.json") for number in range(3))}}
+value_iteration.floor = count
+jobs = [Job("a job", "value_iteration:floor", {{"seed": 0}})]
+experiment = type("Counted", (), {{"name": "counted", "partial": False, "jobs": lambda _: jobs,
+    "report": lambda _, found: [each["result"] for each in found.values()]}})()
+runner.run([experiment], runner.Plan(Path({out!r})))
+"""
+    with Forks(["convergent.experiments.value_iteration"]) as forks:
+        whole = forks.run(code.format(out=str(tmp_path / "whole")), tmp_path / "whole")
+        assert whole.code == 0, whole.complained
+        wanted = contents(tmp_path / "whole")
+        for number in range(1, whole.operations + 1):
+            out = tmp_path / str(number)
+            assert forks.run(code.format(out=str(out)), out, at=number).code == -9
+            again = forks.run(code.format(out=str(out)), out)
+            assert again.code == 0, again.complained
+            left = [name for name in contents(out) if not name.endswith(".lock")]  # of a process that was killed when all was done
+            assert left == list(wanted), number
+            assert read_json(out / "counted.json") == [{"sum": 3}]
+        assert whole.operations > 20

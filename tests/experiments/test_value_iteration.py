@@ -97,7 +97,7 @@ def test_a_pool_is_all_there_is_to_train_on() -> None:
     held_out = {tuple(part.y.flatten().tolist()) for part in problem.batch(VALIDATION, 0, 8).split()}
     assert len(held_out) == 8
     assert not held_out & seen
-    with pytest.raises(Exception, match="pool: expected None or a number of graphs"):
+    with pytest.raises(Exception, match="pool: expected None or a whole number, 1 or more"):
         Task(pool=0)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,27 +10,43 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
+from browser import chromium, open_page
 from convergent import InputError
-from convergent.report import Curve, DemoPage, Network, Points, SizeRow, number, write_demo_page
-from convergent.report.figures import MOST_POINTS, draw_curves, draw_network, draw_points
+from convergent.report import Curve, DemoPage, Network, Points, Score, SizeRow, write_demo_page
 
 EMPTY = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 SQUARE = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.5]]) * 1e-3
 RING = np.array([[0, 1, 2, 3], [1, 2, 3, 0]])
 
+MANY = np.linspace(0, 1, 300)
+SMALL = SizeRow(
+    nodes=100,
+    networks=40,
+    model=Score(0.993, 0.976, 0.0123, 4.56e-4),
+    line=Score(0.958, 0.84, 0.044, 5e-3),
+    mean=Score(0.0, 0.0, 0.25, 0.08),
+    wins=39,
+    largest_error=0.0789,
+    iterations=19,
+    worst_bound=8.305e-7,
+    converged=40,
+    seconds=1.5e-3,
+    exact_seconds=0.5e-3,
+)
+LARGE = replace(
+    SMALL, nodes=1200, networks=20, model=Score(0.951, 0.95, 0.0234, 7.89e-4), wins=8, worst_bound=9.42e-7, converged=19
+)
 PAGE = DemoPage(
     title="Pressure, learned",
     summary="A minute of training.",
     headlines=[("test error", "4.1 × 10⁻⁴"), ("seconds", "61")],
     curves=[Curve([0, 10, 20], [1.0, 0.1, 0.01], "loss"), Curve([20], [0.02], "validation mse")],
-    points=[Points("100 pores", [0.0, 0.5, 1.0], [0.1, 0.5, 0.9]), Points("200 pores", [0.25], [0.75])],
-    rows=[
-        SizeRow(100, 40, 4.56e-4, 0.0123, 0.0789, 19, 8.31e-7, 40),
-        SizeRow(1200, 20, 7.89e-4, 0.0234, 0.0987, 26, 9.42e-7, 19),
-    ],
+    points=[Points("100 pores", MANY, MANY**2, 0.96), Points("1,200 pores", MANY, MANY)],
+    rows=[SMALL, LARGE],
     network=Network(SQUARE, RING, [1.0, 0.6, 0.3, 0.0], [0.9, 0.6, 0.4, 0.0]),
-    provenance={"seed": 7, "commit": "2a610f2", "versions": {"torch": "2.13.0", "python": "3.11"}, "sizes": [50, 200]},
+    provenance={"commit": "2a610f2", "versions": {"torch": "2.13.0", "python": "3.11"}, "sizes": [50, 200]},
 )
 
 
@@ -42,6 +59,7 @@ class Reader(HTMLParser):
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str, str]] = []
         self.text = ""
+        self.source = ""
         self.scripts: list[str] = []
         self.styles = ""
 
@@ -75,7 +93,8 @@ def read(tmp_path):
     def write_and_read(page: DemoPage) -> Reader:
         write_demo_page(tmp_path / "page.html", page)
         reader = Reader()
-        reader.feed((tmp_path / "page.html").read_text(encoding="utf-8"))
+        reader.source = (tmp_path / "page.html").read_text(encoding="utf-8")
+        reader.feed(reader.source)
         reader.close()
         assert reader.open == []
         return reader
@@ -90,14 +109,30 @@ def test_it_shows_everything(read) -> None:
     page = read(PAGE)
     for words in ("Pressure, learned", "A minute of training.", "test error", "4.1 × 10⁻⁴", "seconds", "61"):
         assert words in page.text
-    for words in ("4.56 × 10⁻⁴", "0.0123", "0.0789", "8.31 × 10⁻⁷", "all 40", "1,200", "19 of 20"):
+    for words in ("0.993", "1.2 %", "7.9 %", "4.56 × 10⁻⁴", "8.31 × 10⁻⁷", "all 40", "39 of 40", "1,200", "19 of 20"):
         assert words in page.text
     for words in ("predicted pressure", "exact pressure", "absolute error", "4 pores and 4 throats"):
         assert words in page.text
-    for words in ("seed", "7", "2a610f2", "torch 2.13.0 · python 3.11", "50, 200"):
-        assert words in page.text
     assert set(page.figures) == {"curves", "points", "network"}
     assert {value for tag, name, value in page.attributes if (tag, name) == ("div", "id")} == set(page.figures)
+
+
+def test_the_comparison_comes_first_and_the_footer_is_a_table(read) -> None:
+    page = read(PAGE)
+    parts = (
+        "A minute of training.",
+        "test error",
+        "How it compares",
+        "Predicted against exact",
+        "A network in 3-D",
+        "Training",
+        "How this",
+    )
+    places = [page.text.index(words) for words in parts]
+    assert places == sorted(places)
+    footer = page.source.partition("<footer>")[2].partition("</footer>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", row) for row in re.findall(r"<tr>.*?</tr>", footer)]
+    assert rows == [["commit", "2a610f2"], ["versions"], ["torch", "2.13.0"], ["python", "3.11"], ["sizes", "50, 200"]]
 
 
 def test_it_is_one_file_and_asks_for_no_other(read) -> None:
@@ -144,12 +179,10 @@ def test_words_stay_words(read) -> None:
     )
     assert page.tags.count("script") == 3
     assert "img" not in page.tags
-    assert page.text.count(evil) == 8  # twice as title, summary, label and value, and three times below
-    for name in ("curves", "points"):
-        assert (
-            page.figures[name]["data"][0]["name"]
-            == "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&lt;img src=x&gt;&amp;amp;"
-        )
+    assert page.text.count(evil) == 8  # twice as title, summary, label and value, and three times in the footer
+    escaped = "&lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&lt;img src=x&gt;&amp;amp;"
+    assert page.figures["curves"]["data"][0]["name"] == escaped
+    assert page.figures["points"]["layout"]["annotations"][0]["text"] == escaped
 
 
 def test_a_page_about_nothing(read) -> None:
@@ -168,7 +201,9 @@ def test_a_run_that_went_wrong_is_shown_as_such(read) -> None:
         headlines=[],
         curves=[Curve([0, 1, 2, 3], [1.0, nan, inf, 0.0], "loss")],
         points=[Points("p", [0.0, 0.5, nan], [nan, 0.5, 1.0]), Points("q", [0.0], [inf])],
-        rows=[SizeRow(10, 2, nan, inf, inf, 100, inf, 0)],
+        rows=[
+            replace(SMALL, networks=2, model=Score(nan, -inf, nan, inf), wins=0, largest_error=inf, worst_bound=inf, converged=0)
+        ],
         network=Network(SQUARE, RING, [1.0, 0.5, 0.2, 0.0], [nan, 0.5, 0.3, 0.1]),
         provenance={},
     )
@@ -185,125 +220,77 @@ def test_plotly_is_imported_late() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-# --- numbers ---
+# --- in a browser ---
+
+# What plotly.js drew, and where the figures are on the page.
+DRAWN = """(() => {
+  const parts = (name, what) => document.querySelectorAll(`#${name} ${what}`).length;
+  const network = document.getElementById("network");
+  return {
+    curves: parts("curves", ".scatterlayer .trace path.js-line"),
+    titles: [...document.querySelectorAll("#points .annotation-text")].map((title) => title.textContent),
+    points: parts("points", "canvas"),
+    scene: parts("network", "#scene canvas, .gl-container canvas"),
+    kinds: network.data.map((trace) => trace.type),
+    corners: network.data.map((trace) => (trace.intensity ?? []).length),
+    wide: document.documentElement.scrollWidth,
+    places: ["points", "network", "curves"].map((name) => {
+      const { left, top, right, bottom } = document.getElementById(name).getBoundingClientRect();
+      return [left, top + scrollY, right, bottom + scrollY].map(Math.round);
+    }),
+  };
+})()"""
+
+# Presses the third button, and tells what the spheres show before and after.
+PRESSED = """(async () => {
+  const network = document.getElementById("network");
+  const mesh = () => network.data.find((trace) => trace.type === "mesh3d");
+  const shown = () => [mesh().intensity[0], mesh().cmax, mesh().colorbar.title.text];
+  const before = shown();
+  const redrawn = new Promise((done) => network.on("plotly_afterplot", done));
+  document.querySelectorAll(".choice button")[2].click();
+  await redrawn;
+  const pressed = [...document.querySelectorAll(".choice button")].map((button) => button.getAttribute("aria-pressed"));
+  return { before, after: shown(), pressed };
+})()"""
+
+needs_browser = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed")
 
 
-@pytest.mark.parametrize(
-    ("value", "written"),
-    [
-        (0.0, "0"),
-        (0.0123456, "0.0123"),
-        (-0.5, "−0.5"),
-        (123456.0, "123,000"),
-        (8.31e-7, "8.31 × 10⁻⁷"),
-        (-1.0e-10, "−1 × 10⁻¹⁰"),
-        (2.5e12, "2.5 × 10¹²"),
-        (9.999e-8, "1 × 10⁻⁷"),
-        (math.nan, "not a number"),
-        (math.inf, "∞"),
-        (-math.inf, "−∞"),
-        (np.float32(0.25), "0.25"),
-    ],
-)
-def test_numbers_are_readable(value, written) -> None:
-    assert number(value) == written
+@needs_browser
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (800, False), (390, False)])
+def test_a_browser_draws_every_figure_without_an_error(tmp_path, width, dark) -> None:
+    write_demo_page(tmp_path / "page.html", PAGE)
+    visit = open_page(tmp_path / "page.html", width, dark, tmp_path / "page.png", ask=DRAWN)
+    assert visit.console == []
+    drawn = visit.answer
+    assert drawn["curves"] == 2
+    assert drawn["titles"] == ["100 pores  R² 0.960", "1,200 pores"]
+    assert drawn["points"] >= 1
+    assert drawn["scene"] >= 1
+    assert drawn["kinds"] == ["scatter3d", "scatter3d", "mesh3d"]  # the frame, the throats, the pores
+    assert drawn["corners"] == [0, 0, 4 * 162]  # of four spheres
+    assert drawn["wide"] == width  # nothing to scroll sideways
+    image = imread(tmp_path / "page.png")[..., :3]
+    for left, top, right, bottom in drawn["places"]:
+        pixels = image[top:bottom, max(left, 0) : right].reshape(-1, 3)
+        assert (np.ptp(pixels, axis=1) > 0.3).sum() > 20  # dots, spheres and lines are coloured, background and text are not
 
 
-def test_a_bound_is_rounded_up() -> None:
-    assert number(8.3101e-7) == "8.31 × 10⁻⁷"
-    assert number(8.3101e-7, up=True) == "8.32 × 10⁻⁷"
+@needs_browser
+def test_a_button_changes_what_the_colours_show(tmp_path) -> None:
+    write_demo_page(tmp_path / "page.html", PAGE)
+    visit = open_page(tmp_path / "page.html", ask=PRESSED)
+    assert visit.console == []
+    assert visit.answer["before"] == [0.9, 1, "predicted pressure"]
+    assert visit.answer["after"] == [0.1, pytest.approx(0.1), "absolute error"]
+    assert visit.answer["pressed"] == ["false", "false", "true"]
 
 
-# --- figures ---
-
-
-def test_curves() -> None:
-    figure = draw_curves(PAGE.curves).figure
-    loss, validation = figure["data"]
-    assert (loss["x"], loss["y"]) == ([0, 10, 20], [1.0, 0.1, 0.01])
-    assert validation["name"] == "validation mse"
-    assert "markers" in validation["mode"]  # a line through one point would not be seen
-    assert figure["layout"]["yaxis"]["type"] == "log"
-    assert draw_curves([Curve([], [], "loss")]) is None
-
-
-def test_points_and_the_line_on_which_they_agree() -> None:
-    drawn = draw_points(PAGE.points)
-    small, large, line = drawn.figure["data"]
-    assert (small["x"], small["y"], small["name"]) == ([0.0, 0.5, 1.0], [0.1, 0.5, 0.9], "100 pores")
-    assert small["marker"]["color"] != large["marker"]["color"]
-    assert line["x"] == line["y"] == [0.0, 1.0]
-    assert drawn.note == ""
-
-
-def test_many_points_are_thinned_but_the_worst_stays() -> None:
-    rng = np.random.default_rng(0)
-    groups = []
-    for name, count in (("few", 3), ("some", 10_000), ("many", 50_000)):
-        exact = rng.random(count)
-        predicted = exact + 0.01 * rng.normal(size=count)
-        predicted[count // 2] = exact[count // 2] + 5
-        groups.append(Points(name, exact, predicted))
-    drawn = draw_points(groups)
-    *traces, _ = drawn.figure["data"]
-    sizes = [len(trace["x"]) for trace in traces]
-    assert sum(sizes) <= MOST_POINTS
-    assert sizes[0] >= 1
-    assert sizes[2] > 4 * sizes[1]
-    assert all(max(trace["y"]) > 4 for trace in traces)
-    assert f"{sum(sizes):,} of 60,003 pores are shown" in drawn.note
-    assert draw_points(groups).figure == drawn.figure
-
-
-def test_a_network_in_three_views() -> None:
-    figure = draw_network(PAGE.network).figure
-    assert [view["name"] for view in figure["views"]] == ["predicted pressure", "exact pressure", "absolute error"]
-    predicted, exact, error = figure["views"]
-    assert predicted["pores"] == [0.9, 0.6, 0.4, 0.0]
-    assert exact["throats"][:6] == [1.0, 0.6, 0.6, 0.6, 0.3, 0.3]
-    assert error["pores"] == [0.1, 0.0, 0.1, 0.0]
-    assert (predicted["low"], predicted["high"]) == (exact["low"], exact["high"]) == (0.0, 1.0)
-    parts = {trace["meta"]: trace for trace in figure["data"] if "meta" in trace}
-    assert parts["throats"]["x"][:6] == [0.0, 1.0, None, 1.0, 1.0, None]
-    assert len(parts["throats"]["line"]["color"]) == len(parts["throats"]["x"])
-    assert parts["pores"]["z"] == [0.0, 0.0, 0.0, 0.5]
-    assert parts["pores"]["marker"]["color"] == predicted["pores"]
-    assert parts["pores"]["marker"]["showscale"]
-    assert "exact 0.6" in parts["pores"]["text"][1]
-
-
-def test_a_network_without_throats() -> None:
-    figure = draw_network(Network([[1.0, 2.0, 3.0]], [[], []], [0.5], [0.5])).figure
-    assert [trace.get("meta") for trace in figure["data"]] == [None, "pores"]
-    assert all(view["low"] < view["high"] for view in figure["views"])
-    assert draw_network(Network(np.zeros((0, 3)), np.zeros((2, 0), int), [], [])) is None
-
-
-def test_pores_without_a_value_are_grey() -> None:
-    network = Network(SQUARE, RING, [1.0, 0.6, 0.3, 0.0], [math.nan, 0.6, 0.4, math.inf])
-    drawn = draw_network(network)
-    _, grey_throats, throats, grey_pores, pores = drawn.figure["data"]
-    assert len(grey_throats["x"]) == 3 * 3
-    assert len(throats["x"]) == 3 * 1
-    assert len(grey_pores["x"]) == len(pores["x"]) == 2
-    assert drawn.note == "2 pores without a finite value are grey."
-    nothing = draw_network(replace(network, predicted=[math.nan] * 4))
-    assert nothing.figure["views"] == []
-    assert [trace.get("meta") for trace in nothing.figure["data"]] == [None] * 3
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"position": SQUARE[:, :2]}, r"network\.position: expected shape \[N, 3\], but got \[4, 2\]"),
-        ({"position": SQUARE * math.nan}, r"network\.position: expected finite numbers"),
-        ({"ends": RING.T}, r"network\.ends: expected shape \[2, E\], but got \[4, 2\]"),
-        ({"ends": RING + 1}, r"network\.ends: expected whole numbers from 0 to 3"),
-        ({"ends": RING * 1.0}, r"network\.ends: expected whole numbers from 0 to 3, but got float64"),
-        ({"exact": [0.0], "predicted": [0.0]}, r"network\.exact: expected a value for each of 4 pores, but got 1"),
-        ({"predicted": [0.0]}, r"network\.predicted: expected as many numbers as exact, 4"),
-    ],
-)
-def test_what_is_no_network_is_refused(change, message) -> None:
-    with pytest.raises(InputError, match=message):
-        draw_network(replace(PAGE.network, **change))
+@needs_browser
+def test_an_error_on_the_page_is_noticed(tmp_path) -> None:
+    write_demo_page(tmp_path / "page.html", PAGE)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    (tmp_path / "broken.html").write_text(page.replace('id="curves"', 'id="curve"'), encoding="utf-8")
+    visit = open_page(tmp_path / "broken.html")
+    assert any("No DOM element with id 'curves'" in line for line in visit.console)

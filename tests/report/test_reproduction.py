@@ -14,6 +14,7 @@ from convergent.experiments.printed import GRID, VALUE_ITERATION
 from convergent.report import reproduction_figures as figures
 from convergent.report.reproduction import SECTIONS, write_page
 
+ROOT = Path(__file__).parents[2]
 COLUMNS = [list(column) for column in GRID]
 
 
@@ -119,7 +120,7 @@ def test_every_experiment_says_where_it_comes_from_and_what_it_found(whole, name
     text = section(whole[1], f"Title of {name}")
     assert "**✓ holds:** This is so. (in 8 of 8)\n" in text
     assert "**✗ does not hold:** That is so.\n" in text
-    assert "**? cannot be told:** Who knows. (too few)\n" in text
+    assert "**? undecided:** Who knows. (too few)\n" in text
     assert f"- A deviation of {name}." in text
     assert "seeds 0, 1 · run at `0123456789`" in text
     assert "Linux, x86_64, 2 threads, H200, device cuda" in text
@@ -184,7 +185,7 @@ def test_figures_are_drawn_and_shown(whole, name, height):
 
 
 def test_many_lines_can_be_told_apart():
-    styles = list(islice(figures._styles(), 32))
+    styles = list(islice(figures.line_styles(), 32))
     assert len(set(styles)) == 32
     assert len(set(styles[:8])) == len({colour for colour, *_ in styles[:8]})
 
@@ -199,6 +200,18 @@ def test_the_same_results_give_the_same_page_and_figures(whole, tmp_path):
     for name in DRAWN:
         one, other = (root / "docs" / "reproduction" / f"{name}.png" for root in (folder, tmp_path))
         assert one.read_bytes() == other.read_bytes()
+
+
+def test_the_page_in_the_repository_is_made_from_the_results_in_it(tmp_path):
+    text = write_page(ROOT / "results" / "reproduce", tmp_path / "reproduction.md").read_text()
+    words = "run: convergent reproduce --workers 0 --page docs/reproduction.md"
+    assert (ROOT / "docs" / "reproduction.md").read_text() == text, words
+
+
+def test_the_summary_stands_above_the_table_of_states(whole):
+    text = whole[1]
+    assert text.index("\n## In short\n") < text.index("\n## Experiments and statements\n") < text.index("| experiment | state |")
+    assert "| CGS(16) | 7.16 (4.60) |" in section(text, "In short")
 
 
 def test_an_empty_folder_gives_a_page_that_says_so(tmp_path):

@@ -174,7 +174,7 @@ def test_methods_take_their_own_setting_first() -> None:
         ({"tol": 0.0}, "tol: expected a positive number, or a positive rtol, but got 0.0"),
         ({"max_iterations": 0}, "max_iterations: expected None or a whole number, 1 or more, but got 0"),
         ({"max_iterations": 2.5}, "max_iterations: expected None or a whole number, 1 or more, but got 2.5"),
-        ({"certify": "loose"}, r"certify: expected one of \('plain', 'tight'\), but got 'loose'"),
+        ({"certify": "loose"}, r"certify: expected one of \('auto', 'plain', 'tight'\), but got 'loose'"),
     ],
 )
 def test_bad_settings_are_named(arguments: dict, message: str) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 import torch
 
 from convergent import InputError
-from convergent.tasks.classification import SETS, folds, load, protocol_a, protocol_b
+from convergent.storage.fingerprint import fingerprint
+from convergent.tasks.classification import SETS, folds, load, protocol_a, protocol_b, raw_files
 
 SIZES = {"IMDB-BINARY": 1000, "IMDB-MULTI": 1500, "MUTAG": 188, "PROTEINS": 1113, "PTC": 344, "NCI1": 4110}
 ROOT = os.environ.get("CONVERGENT_TUDATASETS") or Path(__file__).resolve().parents[3] / "shared" / "tudatasets"
@@ -37,6 +39,57 @@ def test_raw_files_are_copied_not_touched(tmp_path) -> None:
     assert sorted(path.name for path in (Path(ROOT) / "MUTAG").iterdir()) == before
 
 
+def write_raw(folder: Path, labels: Sequence[int]) -> None:
+    """A set of triangles and paths of three nodes, in the form of the collection."""
+    raw = folder / "MUTAG" / "raw"
+    raw.mkdir(parents=True, exist_ok=True)
+    edges = [(3 * graph + a, 3 * graph + b) for graph in range(len(labels)) for a, b in ((1, 2), (2, 1), (2, 3), (3, 2))]
+    tables = {
+        "A": [f"{a}, {b}" for a, b in edges],
+        "graph_indicator": [str(graph + 1) for graph in range(len(labels)) for _ in range(3)],
+        "graph_labels": list(map(str, labels)),
+        "node_labels": [str(node % 2) for node in range(3 * len(labels))],
+    }
+    for name, lines in tables.items():
+        (raw / f"MUTAG_{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+quiet = pytest.mark.filterwarnings("ignore")  # PyG's, of the sizes of such a set
+
+
+@quiet
+def test_changed_files_are_processed_again(tmp_path) -> None:
+    cache = tmp_path / "cache"
+    for labels in ([0, 1] * 10, [1, 0] * 10):  # of the same size
+        write_raw(tmp_path, labels)
+        assert load("MUTAG", tmp_path, cache).labels.tolist() == labels
+        assert load("MUTAG", None, cache).labels.tolist() == labels
+        assert [fingerprint(file) for file in raw_files("MUTAG", cache)] == [
+            fingerprint(file) for file in sorted((tmp_path / "MUTAG" / "raw").iterdir())
+        ]
+    assert [path.name for path in cache.iterdir()] == ["MUTAG"]
+
+
+@quiet
+def test_a_set_that_was_cut_off_is_processed_again(tmp_path, monkeypatch) -> None:
+    cache = tmp_path / "cache"
+    write_raw(tmp_path, [0, 1] * 10)
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)  # as after a kill
+        patch.setattr("torch_geometric.datasets.TUDataset.process", killed)
+        with pytest.raises(KeyboardInterrupt):
+            load("MUTAG", tmp_path, cache)
+    assert not (cache / "MUTAG").exists()
+    assert load("MUTAG", tmp_path, cache).classes == 2
+    assert [path.name for path in cache.iterdir()] == ["MUTAG"]
+
+
+def killed(dataset: object) -> None:
+    """In the middle of its only file."""
+    Path(dataset.processed_paths[0]).write_bytes(b"half")
+    raise KeyboardInterrupt
+
+
 def test_folds_are_stratified_and_seeded() -> None:
     labels = np.repeat([0, 1], [60, 40])
     found = folds(labels, seed=0)
@@ -62,6 +115,23 @@ def test_bad_arguments(tmp_path) -> None:
         load("PTC")
     with pytest.raises(InputError, match="data_root: expected the raw files in"):
         load("MUTAG", tmp_path / "nowhere", tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "garbage, x\n", "1, 1\n"])
+def test_raw_files_that_cannot_be_read_leave_nothing(tmp_path, content) -> None:
+    raw = tmp_path / "sets" / "MUTAG" / "raw"
+    raw.mkdir(parents=True)
+    for name in ("A", "graph_indicator", "graph_labels", "node_labels"):
+        (raw / f"MUTAG_{name}.txt").write_text(content)
+    with pytest.raises(InputError, match=r"data_root: .*: expected the files of data set MUTAG, but") as caught:
+        load("MUTAG", tmp_path / "sets", tmp_path / "cache")
+    assert "\n" not in str(caught.value)
+    assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()] == []
+
+
+def test_too_few_graphs_for_ten_folds() -> None:
+    with pytest.raises(InputError, match="labels: expected 10 graphs or more of a class, but got 9"):
+        folds(np.repeat([0, 1], [9, 8]))
 
 
 def test_a_model_reads_them() -> None:

@@ -110,7 +110,7 @@ def test_a_category_the_model_has_not_seen(tmp_path) -> None:
 
 
 def test_files_that_are_not_there(tmp_path) -> None:
-    with pytest.raises(InputError, match="expected a folder with nodes and edges"):
+    with pytest.raises(InputError, match="no such folder: "):
         read_folder(tmp_path / "nowhere", targets=["value"])
     with pytest.raises(InputError, match=r"expected nodes\.csv or nodes\.parquet, but there is neither"):
         read_folder(tmp_path, targets=["value"])
@@ -161,3 +161,27 @@ def test_networkx() -> None:
     assert batch.y.tolist() == [[3.0], [4.0], [3.0], [4.0]]
     with pytest.raises(InputError, match=r"graphs\[0\]: expected an attribute 'colour', but 'a' has"):
         from_networkx([graph], ["colour"], ["value"])
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (["value", "value"], "targets: expected every column once, but got 'value' twice"),
+        (["graph"], "targets: expected columns other than graph, node, which hold ids, but got 'graph'"),
+        (["node"], "targets: expected columns other than graph, node, which hold ids, but got 'node'"),
+    ],
+)
+def test_answers_that_cannot_be_columns(tmp_path, targets, message) -> None:
+    with pytest.raises(InputError, match=message):
+        read_folder(write(tmp_path), targets=targets)
+
+
+def test_logarithms_belong_to_the_schema(tmp_path) -> None:
+    schema = read_folder(write(tmp_path), targets=["value"], logs=["size", "length"]).schema
+    assert [column.log for column in (*schema.nodes, *schema.edges)] == [True, False, True]
+    assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+    with pytest.raises(InputError, match="row 3, column 'length': expected a number, 0 or more, as the model takes its logarithm"):
+        read_folder(write(tmp_path, edges=EDGES.replace("20", "-20")), schema=schema)
+    for name in ("kind", "value", "colour"):
+        with pytest.raises(InputError, match=f"logs: expected columns of numbers, of length, size, but got '{name}'"):
+            read_folder(write(tmp_path), targets=["value"], logs=[name])

@@ -7,6 +7,7 @@ import torch
 from convergent import InputError
 from convergent.tasks.pore_network import (
     EDGE_FEATURES,
+    GENERATORS,
     NODE_FEATURES,
     VISCOSITY,
     PoreNetwork,
@@ -105,3 +106,27 @@ def test_bad_settings() -> None:
         PoreNetworks((5, 10))
     with pytest.raises(InputError, match="generator: expected one of"):
         PoreNetworks(generator="cubic")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pores": "x"}, "pores: expected two whole numbers, 1 or more, but got 'x'"),
+        ({"pores": (1, 2, 3)}, "pores: expected two whole numbers"),
+        ({"pores": (10**10, 10**10)}, "pores: expected sizes whose networks fit in memory"),
+        ({"wide": "x"}, "wide: expected true or false, but got 'x'"),
+        ({"generator": 5}, "generator: expected one of voronoi, delaunay, but got 5"),
+    ],
+)
+def test_settings_have_types_and_limits(change, message) -> None:
+    with pytest.raises(InputError, match=message):
+        PoreNetworks(**change)
+
+
+def test_more_networks_than_fit_in_memory() -> None:
+    with pytest.raises(InputError, match="graphs: expected at most 107,374 networks of up to 200 pores, as more may not"):
+        PoreNetworks().sample(10**9, np.random.default_rng(0))
+
+
+def test_generators_by_name() -> None:
+    assert tuple(GENERATORS) == ("voronoi", "delaunay")  # as the settings have them

@@ -65,7 +65,7 @@ def test_refusals(tmp_path) -> None:
     refused(
         nodes,
         [*edges[:5], ("g1", "n0", "n7", 1.0), *edges[6:]],
-        r"row 7, column 'target': expected a node of graph 'g1', but got 'n7'",
+        r"row 7, column 'target': expected a node of graph 'g1', whose rows stand together in nodes, but got 'n7'",
     )
     refused(
         [*nodes[:8], ("g2", "n2", "?", "x", 0), *nodes[9:]],
@@ -79,5 +79,29 @@ def test_an_empty_folder(tmp_path) -> None:
         folder = tmp_path / ending
         write(folder, [], [], ending)
         assert list(stream_folder(folder, SCHEMA)) == []
-    with pytest.raises(InputError, match="expected a folder"):
+    with pytest.raises(InputError, match="no such folder: "):
         list(stream_folder(tmp_path / "nothing", SCHEMA))
+
+
+@pytest.mark.parametrize("rows", [2, 1000])
+def test_order_is_asked_of_small_tables_as_of_large_ones(tmp_path, rows) -> None:
+    nodes, edges = networks([3, 3, 3, 3])
+    together = "expected the rows of a graph together, and graphs in the same order in both tables"
+    for mixed, row in (([*nodes[1:], nodes[0]], 13), ([*nodes[:2], nodes[5], *nodes[2:5], *nodes[6:]], 5)):
+        write(tmp_path, mixed, [])
+        with pytest.raises(InputError, match=rf"nodes\.csv, row {row}, column 'graph': {together}"):
+            list(stream_folder(tmp_path, SCHEMA, rows))
+        assert len(read_folder(tmp_path, schema=SCHEMA).graphs) == 4  # to train, any order will do
+    write(tmp_path, nodes, edges[::-1])
+    with pytest.raises(InputError, match=rf"edges\.csv, row \d+, column 'graph': {together}"):
+        list(stream_folder(tmp_path, SCHEMA, rows))
+
+
+@pytest.mark.parametrize("rows", [1, 4, 1000])
+def test_rows_are_those_of_the_file(tmp_path, rows) -> None:
+    nodes, edges = networks([3, 3])
+    write(tmp_path, nodes, edges)
+    lines = (tmp_path / "nodes.csv").read_text().splitlines()
+    (tmp_path / "nodes.csv").write_text("\n".join([lines[0], "", *lines[1:3], "", "", *lines[3:6], "g1,n2,wide,x,1", ""]))
+    with pytest.raises(InputError, match=r"nodes\.csv, row 10, column 'a': expected a finite number, but got 'wide'"):
+        list(stream_folder(tmp_path, SCHEMA, rows))

@@ -106,5 +106,20 @@ def test_ties_count_as_right() -> None:
 
 @pytest.mark.parametrize("ranges", [{"states": (5, 3)}, {"states": (5, 9), "actions": (2, 5)}, {"actions": (0, 3)}])
 def test_bad_ranges(ranges) -> None:
-    with pytest.raises(InputError, match="expected a range"):
+    with pytest.raises(InputError, match=r"expected (a range|two whole numbers)"):
         ValueIteration(**ranges)
+
+
+@pytest.mark.parametrize("change", [{"pool": 1.5}, {"pool": "x"}, {"states": ("a", "b")}, {"states": (20,)}, {"pool": 10**10}])
+def test_other_settings(change) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(change))}: expected"):
+        ValueIteration(**change)
+
+
+def test_what_does_not_fit_in_memory() -> None:
+    with pytest.raises(InputError, match="states: expected sizes whose graphs fit in memory"):
+        ValueIteration(states=(10**6, 10**6))
+    with pytest.raises(
+        InputError, match="graphs: expected at most 858,993 graphs of up to 50 states, as more may not fit in memory"
+    ):
+        sample(10**9)

@@ -19,9 +19,18 @@ def test_runs_from_before_there_was_capture_can_be_read() -> None:
     assert TrainConfig.from_json(old) == config
 
 
-@pytest.mark.parametrize("data", [[], {}, {"task": "x"}, {"task": "x", "model": "y", "colour": 3}])
-def test_other_things_are_refused(data) -> None:
-    with pytest.raises(InputError, match="expected the settings of a training run"):
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], r"config: expected an object with names and values, but got \[\]"),
+        ({}, "task: expected a name, but got none"),
+        ({"task": "x"}, "model: expected a name, but got none"),
+        ({"task": "x", "model": "y", "colour": 3}, "config: expected some of task, model, .*, but got 'colour'"),
+        ({"task": "x", "model": "y", "seed": "z"}, "seed: expected a whole number from 0 to 4294967295, but got 'z'"),
+    ],
+)
+def test_other_things_are_refused(data, message) -> None:
+    with pytest.raises(InputError, match=message):
         TrainConfig.from_json(data)
 
 
@@ -34,6 +43,12 @@ def test_other_things_are_refused(data) -> None:
         ({"clip": -1}, "clip"),
         ({"patience": 0}, "patience"),
         ({"capture": 1}, "capture"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 2**32}, "seed"),
+        ({"rate": float("nan")}, "rate"),
+        ({"steps": True}, "steps"),
+        ({"steps": 2**63}, "steps"),
+        ({"task_settings": []}, "task_settings"),
     ],
 )
 def test_bad_settings_are_named(change, message) -> None:

@@ -82,8 +82,41 @@ def test_an_empty_batch_counts_nothing(file) -> None:
 def test_headers_that_say_too_little(tmp_path) -> None:
     model = Problem.of(CONFIG).build()
     save_model(tmp_path / "bare.safetensors", model)
-    with pytest.raises(InputError, match="its header has no 'schema'"):
+    with pytest.raises(InputError, match="config: expected an entry, but got none"):
         Trained.load(tmp_path / "bare.safetensors")
     save_model(tmp_path / "graphs.safetensors", model, {"config": CONFIG.to_json(), "schema": None})
     with pytest.raises(InputError, match="a model of value-iteration does not"):
         schema_of(Trained.load(tmp_path / "graphs.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"targets": []}, "schema.targets: expected 1 columns, as the model has answers, but got 0"),
+        ({"targets": ["a", "b"]}, "schema.targets: expected 1 columns, as the model has answers, but got 2"),
+        ({"targets": ["a", "a"]}, "targets: expected every column once, but got 'a' twice"),
+        ({"targets": ["zero"]}, "targets: expected columns that are no features, but got zero"),
+        ({"targets": ["graph"]}, "targets: expected columns other than graph, node, which hold ids, but got 'graph'"),
+        ({"nodes": [{"name": "a"}, {"name": "b"}]}, "schema: expected features of the widths of the model"),
+        ({"edges": [{"name": "source"}]}, "edges: expected columns other than graph, source, target, which hold ids"),
+        ({"nodes": 5}, r"schema\.nodes: expected a list of .*, but got 5"),
+        ({"colour": 5}, "schema: expected some of nodes, edges, targets, but got 'colour'"),
+    ],
+)
+def test_headers_whose_columns_do_not_fit_the_model(tmp_path, change, message) -> None:
+    problem = Problem.of(CONFIG)
+    extra = {"config": CONFIG.to_json(), "schema": {**problem.schema.to_json(), **change}}
+    save_model(tmp_path / "model.safetensors", problem.build(), extra)
+    with pytest.raises(InputError, match=message):
+        Trained.load(tmp_path / "model.safetensors")
+
+
+def test_columns_of_before_there_were_logarithms_can_be_read(tmp_path) -> None:
+    problem = Problem.of(CONFIG)
+    schema = {
+        "nodes": [{"name": "zero", "categories": None}],
+        "edges": [{"name": "reward", "categories": None}],
+        "targets": ["value"],
+    }
+    save_model(tmp_path / "model.safetensors", problem.build(), {"config": CONFIG.to_json(), "schema": schema})
+    assert Trained.load(tmp_path / "model.safetensors").schema == problem.schema

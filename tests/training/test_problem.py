@@ -110,15 +110,25 @@ def test_logarithms_are_features(networks) -> None:
 def test_bad_tasks(tmp_path) -> None:
     with pytest.raises(InputError, match="task: expected one of classification, folder, pore-networks, value-iteration"):
         Problem.of(config(task="chess"))
-    with pytest.raises(InputError, match="task_settings: expected some of states, actions, pool for value-iteration"):
+    with pytest.raises(InputError, match="task_settings: expected some of states, actions, pool, but got 'colour'"):
         Problem.of(config(task_settings={"colour": 3}))
-    with pytest.raises(InputError, match="task_settings: expected some of path, targets"):
+    with pytest.raises(InputError, match="path: expected a name, but got none"):
         Problem.of(config(task="folder", model="CGS(8)"))
-    with pytest.raises(InputError, match="validation: expected a share"):
+    with pytest.raises(InputError, match=r"validation: expected a number above 0 and below 1, but got 2.0"):
         Problem.of(folder(tmp_path, validation=2.0))
-    with pytest.raises(InputError, match="expected a folder with nodes and edges tables"):
+    with pytest.raises(InputError, match="no such folder: "):
         Problem.of(folder(tmp_path / "nothing"))
-    with pytest.raises(InputError, match="settings: expected those of ConvergentGraphSolver"):
+    with pytest.raises(InputError, match=r"settings: expected some of node_features, .*, but got 'colour'"):
         Problem.of(config(model_settings={"colour": 1})).build()
-    with pytest.raises(InputError, match="fold: expected a number from 0 to 9"):
+    for name, value in (("readout", "sum"), ("flow", "source_to_target"), ("node_features", 3), ("outputs", 2)):
+        for task, model in (("value-iteration", "CGS(16)"), ("pore-networks", "CGS(8)")):
+            with pytest.raises(InputError, match=f"model_settings: expected none of .*{name}.*, which follow from task {task}"):
+                Problem.of(config(task=task, model=model, model_settings={name: value})).build()
+    for name in ("graphs", "validation_graphs"):
+        with pytest.raises(InputError, match=f"{name}: expected at most [0-9,]+ graphs of up to 50 states, as more may not fit"):
+            Problem.of(config(**{name: 10**10}))
+    for name in ("targets", "logs"):
+        with pytest.raises(InputError, match=f"{name}: expected every column once, but got 'pressure' twice"):
+            Problem.of(folder(tmp_path, **{name: ["pressure", "pressure"]}))
+    with pytest.raises(InputError, match="fold: expected a whole number from 0 to 9, but got 10"):
         Problem.of(config(task="classification", task_settings={"name": "MUTAG", "fold": 10}))

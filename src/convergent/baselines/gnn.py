@@ -12,9 +12,11 @@ from convergent.nn.model import GraphModel, Inputs
 
 
 class GNN(GraphModel):
-    """A stack of ``layers`` graph network layers; the arguments are those of ``ConvergentGraphSolver``.
+    """Graph network layers and a decoder, without a fixed point: an answer depends on nodes at most ``layers`` edges away.
 
-    It sees no further than ``layers`` edges.
+    Args:
+        layers: number of layers.
+        (the others as in ``ConvergentGraphSolver``)
     """
 
     def __init__(

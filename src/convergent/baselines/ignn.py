@@ -23,17 +23,20 @@ POWER_STEPS = 20
 
 
 class IGNN(GraphModel):
-    r"""The baseline of the paper: :math:`X = \phi(A X W^T + A U \Omega_1^T + U \Omega_2^T + b)`.
+    r"""The implicit graph neural network (Gu et al. 2020), a baseline of the paper:
 
-    The encoder gives every node its features U and every edge its entry of A, in [0, 1] over the degree. The rows of W are
-    projected onto the 1-norm ball of radius kappa over the Perron value of A, so that the map contracts by kappa in the max
-    norm weighted with A's Perron vector.
+    .. math:: X = \phi(A X W^\top + A U \Omega_1^\top + U \Omega_2^\top + b)
+
+    The encoder computes the features U of every node and the entry of A of every edge, a number in [0, 1] divided by the degree.
+    The rows of W are projected onto the 1-norm ball whose radius is kappa divided by the Perron value of A, so that the map
+    contracts by kappa in the maximum norm weighted with the Perron vector of A.
 
     Args:
-        units: hidden units, the size of W.
-        channels: node features the encoder hands to the layer.
-        kappa: the contraction, in (0, 1).
-        tol: the length of the last step.
+        units: number of hidden units, the size of W.
+        channels: number of node features that the encoder computes.
+        kappa: the contraction factor, in (0, 1).
+        tol: largest entry of the last step.
+        max_iterations: largest number of steps.
         (the others as in ``ConvergentGraphSolver``)
     """
 

@@ -17,20 +17,23 @@ from convergent.solvers import Solution
 
 
 class SSE(GraphModel):
-    r"""The baseline of the paper, for every node i with neighbours j:
+    r"""Stochastic steady-state embedding (Dai et al. 2018), a baseline of the paper. For every node i with neighbours j
 
-    .. math:: h_i \leftarrow (1 - \alpha) h_i + \alpha W_2\, \mathrm{relu}(W_1 [v_i, \sum_j (h_j, v_j, e_{ij})])
+    .. math::
+        h_i \leftarrow (1 - \alpha)\, h_i
+        + \alpha W_2 \operatorname{relu} \Big( W_1 \Big[ v_i, \sum_j (h_j, v_j, e_{ij}) \Big] \Big)
 
-    until it stands still. Nothing makes the map of the original contract, and trained maps often do not. With ``gain`` below one it
-    does, by that factor in the largest Euclidean norm of a node: the part of W_1 that reads h is scaled down where the spectral
-    norms of it and of W_2 ask for it. The gradient is that of the last step, as in the original.
+    is iterated until it changes by no more than ``tol``. The original map need not contract, and trained ones often do not. With
+    ``gain`` it contracts by that factor in the largest Euclidean norm of a node: the part of :math:`W_1` that reads h is scaled
+    down where its spectral norm and that of :math:`W_2` require it. The gradient is that of the last step, as in the original.
 
     Args:
         units: the size of h.
-        damping: alpha. Where the map contracts, it changes the number of steps only.
-        gain: the contraction, for means over the neighbours; None: the original.
-        aggregation: "mean" over the neighbours, or "sum", which may run away on graphs of higher degree.
-        tol, max_iterations: the length of the last step, and the most steps that are taken.
+        damping: :math:`\alpha`. If the map contracts, this changes only the number of steps.
+        gain: the contraction factor, for means over the neighbours; None: the original map.
+        aggregation: "mean" over the neighbours, or "sum", which may diverge on graphs of higher degree.
+        tol: largest entry of the last step.
+        max_iterations: largest number of steps.
         (the others as in ``ConvergentGraphSolver``)
     """
 

@@ -8,13 +8,27 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from convergent.errors import ConvergenceError, InputError
+from convergent.training.signals import at_once, exit_code
 
 # The base of typer's errors: click's, or that of the copy of click which newer versions bring.
 TyperError: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
+
+class Commands(TyperGroup):
+    """Commands that end with the exit code of the signal that stopped them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stop:
+            raise typer.Exit(exit_code(stop)) from stop
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -57,7 +71,13 @@ def examples(*commands: str) -> str:
 
 
 def main() -> None:
-    """Run the command; every error of the user is one line and exit code 2."""
+    """Run the command; every error of the user is one line and exit code 2, and a signal is 128 and its number."""
+    with at_once():
+        _main()
+
+
+def _main() -> None:
+    refuse_empty(sys.argv[1:])
     try:
         code = app(prog_name="convergent", standalone_mode=False)
     except TyperError as error:
@@ -70,16 +90,36 @@ def main() -> None:
         fail(str(error))
     except ModuleNotFoundError as error:
         fail(f"{error.name} is not installed; it comes with: pip install 'convergent[all]'")
+    except MemoryError:
+        fail("not enough memory")
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(130)
+    except (KeyboardInterrupt, typer.Abort) as stop:
+        sys.exit(exit_code(stop))
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def fail(message: str) -> None:
-    typer.echo(f"convergent: {message}", err=True)
+    from convergent.cli.words import printable
+
+    typer.echo(f"convergent: {printable(message)}", err=True)
     sys.exit(2)
+
+
+def refuse_empty(arguments: list[str]) -> None:
+    """An empty path would be the present folder."""
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        name, equals, value = argument.partition("=")
+        if not argument or (name.startswith("--") and equals and not value):
+            fail(f"{(name or before).partition('=')[0] or 'arguments'}: expected a value, but got ''")
+
+
+def refuse_beside(context: typer.Context, names: set[str], option: str, reason: str) -> None:
+    """Refuse options that would be ignored beside another one."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise InputError(f"{parameter.opts[0]}: expected none with {option}, {reason}, but got one")
 
 
 def show_version(wanted: bool) -> None:
@@ -104,8 +144,10 @@ def demo(
 ) -> None:
     """Train a small solver on pore networks, test it on larger ones, and write a page with the results."""
     from convergent.cli.demo import run
+    from convergent.storage.lock import owned
 
-    run(out, steps, seed, device)
+    with owned(out):
+        run(out, steps, seed, device)
 
 
 @app.command(
@@ -116,6 +158,7 @@ def demo(
     )
 )
 def train(
+    context: typer.Context,
     task: Annotated[str | None, typer.Argument(metavar="TASK", help="What to learn: a name that `convergent tasks` lists.")] = None,
     model: Annotated[
         str | None,
@@ -179,6 +222,10 @@ def train(
         config["model_settings"] = work.parse(model_settings, "--model-set")
     elif task is not None:
         raise InputError(f"task: expected none with --resume, which takes all settings from {resume}, but got {task!r}")
+    else:
+        ignored = {parameter.name or "" for parameter in context.command.params}
+        ignored -= {"resume", "device", "devices", "nodes", "as_json"}
+        refuse_beside(context, ignored, "--resume", f"which takes all settings from {resume}")
     work.train(config, resume or out, resume is not None, device, devices, nodes, as_json)
 
 
@@ -186,6 +233,7 @@ def train(
     epilog=examples("evaluate runs/pores --graphs 100 --set pores=800,800", "evaluate runs/mine --data solved/ --json"),
 )
 def evaluate(
+    context: typer.Context,
     model: Model,
     data: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="A folder of solved networks; by default new graphs of the task.")
@@ -199,6 +247,8 @@ def evaluate(
     """Test a trained model on graphs it was not trained on."""
     from convergent.cli import work
 
+    if data is not None:
+        refuse_beside(context, {"graphs", "seed", "settings"}, "--data", "all of which is tested")
     work.evaluate(model, data, graphs, seed, work.parse(settings, "--set"), device, as_json)
 
 
@@ -267,8 +317,12 @@ def data(
 
 
 @app.command(
-    epilog="Examples: [bold]convergent bench --quick[/]  |  [bold]convergent bench w1 growth --out results/bench[/]  |  "
-    "[bold]convergent bench --device cuda --parts iteration,layer[/]"
+    epilog=examples(
+        "bench --quick",
+        "bench w1 growth --out results/bench",
+        "bench --device cuda --parts iteration,layer",
+        "bench --page docs/benchmarks.md",
+    )
 )
 def bench(
     names: Annotated[
@@ -281,14 +335,18 @@ def bench(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, about a minute: to see that all of it runs.")] = False,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the JSON files go.")] = Path("results/bench"),
-    seed: Annotated[int, typer.Option(help="Of the random problems.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the random problems.")] = 0,
     threads: Annotated[int, typer.Option(min=1, help="Of torch, MKL and numba.")] = 2,
     parts: Annotated[str | None, typer.Option(metavar="PART,...", help="Only these parts of the benchmark cuda.")] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a page on all results there are, in Markdown; without a NAME nothing is run."),
+    ] = None,
 ) -> None:
     """Measure every speed claim against its peers (in a checkout of the repository)."""
     from convergent.cli.bench import run
 
-    run(names or [], device, quick, out, seed, threads, parts.split(",") if parts else [])
+    run(names or [], device, quick, out, seed, threads, parts.split(",") if parts else [], page)
 
 
 @app.command(

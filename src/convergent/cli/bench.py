@@ -13,13 +13,22 @@ from convergent.errors import InputError
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def run(names: Sequence[str], device: str | None, quick: bool, out: Path, seed: int, threads: int, parts: Sequence[str]) -> None:
+def run(
+    names: Sequence[str],
+    device: str | None,
+    quick: bool,
+    out: Path,
+    seed: int,
+    threads: int,
+    parts: Sequence[str],
+    page: Path | None,
+) -> None:
     root = checkout(PACKAGE)
     if device is not None:
         usable(device)
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
-    import_module("benchmarks.command").run(names, device, quick, out, seed, threads, parts)
+    import_module("benchmarks.command").run(names, device, quick, out, seed, threads, parts, page)
 
 
 def checkout(package: Path) -> Path:

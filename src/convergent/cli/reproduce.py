@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from convergent.cli.device import usable
+from convergent.cli.words import escaped, plain
 from convergent.errors import InputError, expect
 from convergent.experiments.experiment import Experiment
 from convergent.experiments.job import Job
@@ -42,12 +43,12 @@ def run(
     """Small budgets have a folder of their own by default, so that they never take the place of full ones."""
     out = Path("results/reproduce-quick" if quick else "results/reproduce") if out is None else out
     kinds = known()
-    console = Console()
+    console = Console(emoji=False)
     if not names and page is None:
         listed(kinds, console)
         return
     usable(device)
-    expect(data_root is None or data_root.is_dir(), "--data-root", "a folder", f"{data_root}, which there is not")
+    expect(data_root is None or data_root.is_dir(), "--data-root", "a folder", f"{data_root}: no such folder")
     for name in names:
         expect(name in (*kinds, ALL), "name", f"one of {', '.join([*kinds, ALL])}", repr(name))
     experiments = [kinds[name](quick, data_root) for name in (kinds if ALL in names else names)]
@@ -56,14 +57,14 @@ def run(
         if not workers or (reason := experiment.missing()) is None:
             ready.append(experiment)
         elif ALL in names:
-            console.print(f"[yellow]{experiment.name} is left out:[/] {reason}")
+            console.print(f"[yellow]{experiment.name} is left out:[/] {escaped(reason)}")
         else:
             raise InputError(f"{experiment.name}: cannot be run here: {reason}")
     if ready:
         for path in watched(ready, Plan(out, device, workers, threads)):
             shown(path, console)
     if page is not None:
-        console.print(f"wrote {import_module('convergent.report.reproduction').write_page(out, page)}")
+        console.print(plain(f"wrote {import_module('convergent.report.reproduction').write_page(out, page)}"))
 
 
 def known() -> dict[str, type[Experiment]]:
@@ -75,7 +76,7 @@ def known() -> dict[str, type[Experiment]]:
 def listed(kinds: dict[str, type[Experiment]], console: Console) -> None:
     table = Table("name", "what", box=None)
     for name, kind in kinds.items():
-        table.add_row(name, kind.title)
+        table.add_row(plain(name), plain(kind.title))
     console.print(table)
 
 
@@ -93,14 +94,14 @@ def watched(experiments: Sequence[Experiment], plan: Plan) -> list[Path]:
             return run_experiments(experiments, plan, tell)
         except KeyboardInterrupt:
             progress.stop()
-            Console(stderr=True).print("stopped; what was done is kept. The same command goes on with it.")
+            Console(stderr=True).print("stopped; finished work is saved. The same command continues with it.")
             raise
 
 
 def shown(path: Path, console: Console) -> None:
     """Where the results are, and what they say of the paper's conclusions."""
     report = read_json(path)
-    console.print(f"[bold]{report['title']}[/]  wrote {path}")
+    console.print(f"[bold]{escaped(report['title'])}[/]  wrote {escaped(str(path))}")
     words = {True: "[green]true[/]", False: "[red]false[/]", None: "-"}
     for statement in report["statements"]:
-        console.print(f"  {words[statement['holds']]:>6}  {statement['text']} ({statement['evidence']})")
+        console.print(f"  {words[statement['holds']]:>6}  {escaped(statement['text'])} ({escaped(statement['evidence'])})")

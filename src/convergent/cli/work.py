@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from convergent.cli.device import usable
+from convergent.cli.words import plain
 from convergent.errors import InputError, expect
+from convergent.settings import parse_json, settings_of
 from convergent.tasks.folder import ENDINGS, write_folder
 from convergent.tasks.stream import count_nodes
 from convergent.training import evaluate as evaluating
@@ -22,6 +24,7 @@ from convergent.training.config import TrainConfig
 from convergent.training.models import CLASSIFICATION, FEATURES, FOLDER, MODELS, PORES, VALUE_ITERATION, find
 from convergent.training.problem import TEST, Problem, Stored
 from convergent.training.provenance import provenance
+from convergent.training.run import CONFIG
 
 # Settings with an option of their own, and the task they belong to.
 OPTIONS = {"path": ("--data", FOLDER), "targets": ("--target", FOLDER), "data_root": ("--data-root", CLASSIFICATION)}
@@ -40,13 +43,18 @@ def show(result: Any, as_json: bool, *tables: Table) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    made = Table(title=title, title_justify="left", title_style="bold")
+    made = Table(title=plain(title, "bold"), title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         text = all(isinstance(row[index], str) for row in rows)
-        made.add_column(column, justify="left" if text else "right", overflow="fold")
+        made.add_column(plain(column), justify="left" if text else "right", overflow="fold")
     for row in rows:
-        made.add_row(*("" if cell is None else cell if isinstance(cell, str) else number(cell) for cell in row))
+        made.add_row(*(plain("" if cell is None else cell if isinstance(cell, str) else number(cell)) for cell in row))
     return made
+
+
+def tell(text: str) -> None:
+    """A line for the user, which names files and commands as they are."""
+    err.print(plain(text), soft_wrap=True)
 
 
 def number(value: float) -> str:
@@ -69,8 +77,8 @@ def parse(pairs: list[str] | None, option: str) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:
+        return parse_json(text)
+    except InputError:
         return [_value(part) for part in text.split(",")] if "," in text else text
 
 
@@ -78,23 +86,29 @@ def task_settings(
     task: str | None, pairs: list[str] | None, data: Path | None, target: list[str] | None, data_root: Path | None
 ) -> dict[str, Any]:
     """The settings of the task, from --set and from the options that belong to one task only."""
-    options = {"path": data and str(data), "targets": target, "data_root": data_root and str(data_root)}
+    paths = {"path": data, "data_root": data_root}
+    options = {"targets": target, **{name: None if path is None else str(path) for name, path in paths.items()}}
     given = {name: value for name, value in options.items() if value is not None}
     settings = parse(pairs, "--set")
     for name in given:
         option, owner = OPTIONS[name]
         expect(task is None or task == owner, option, f"none with task {task}, as it belongs to task {owner}", given[name])
         expect(name not in settings, option, f"no --set {name}= beside it", "both")
-    return {**settings, **given}
+    return {name: _from_anywhere(name, value) for name, value in {**settings, **given}.items()}
+
+
+def _from_anywhere(name: str, value: Any) -> Any:
+    """A run goes on with its data wherever it is resumed from."""
+    return str(Path(value).absolute()) if name in ("path", "data_root") and isinstance(value, str) and value else value
 
 
 def required(task: str, settings: dict[str, Any]) -> None:
     """The settings that a task cannot do without, by the option or setting that gives them."""
     kind = Problem.kinds[task].settings_kind
-    for entry in fields(kind):
-        if entry.default is MISSING and not settings.get(entry.name):
-            option = OPTIONS.get(entry.name, (f"--set {entry.name}=...",))[0]
-            raise InputError(f"{option}: expected {described(kind)[entry.name]} (required by task {task}), but got none")
+    for name, setting in settings_of(kind).items():
+        if setting.required and not settings.get(name):
+            option = OPTIONS.get(name, (f"--set {name}=...",))[0]
+            raise InputError(f"{option}: expected {described(kind)[name]} (required by task {task}), but got none")
 
 
 # --- commands ---
@@ -109,13 +123,13 @@ def train(
     if folder is None:
         assert config is not None
         folder = Path("runs") / f"{config.task}-{re.sub(r'[^a-z0-9-]', '', config.model.lower())}-{config.seed}"
-    accelerator = {"cpu": "cpu", "cuda": "gpu"}[usable(device)]
+    accelerator = {"cpu": "cpu", "cuda": "gpu"}[usable(device, devices)]
     try:
         result = run(config, folder, resume, accelerator, devices, not as_json, nodes)
     except KeyboardInterrupt:
-        err.print(
-            f"stopped; the run is saved. Continue it with: convergent train --resume {folder}", soft_wrap=True, highlight=False
-        )
+        saved = f"the run is saved. Continue it with: convergent train --resume {quote(str(folder))}"
+        begun = (folder / CONFIG).exists()
+        tell(f"stopped; {saved if begun else 'nothing was done yet'}")
         raise
     rows = [(name, value) for name, value in result["validation"].items()]
     rows += [(name.replace("_", " "), value) for name, value in result["solves"].items()]
@@ -141,6 +155,7 @@ def evaluate(
         if data is not None:
             result = evaluating.evaluate_folder(trained, data)
         else:
+            _keep_held_out(trained.config.task, changes, seed)
             problem = trained.problem(changes, seed)
             result = evaluating.evaluate(trained, problem, evaluating.unseen(problem, graphs))
             result |= {"task_settings": problem.config.task_settings, "seed": problem.config.seed}
@@ -151,20 +166,36 @@ def evaluate(
     show(found, as_json, table(title, ("measure", "mean", "std over graphs"), rows))
 
 
+def _keep_held_out(task: str, changes: dict[str, Any], seed: int | None) -> None:
+    """A model is never tested on graphs it was trained on: what divides a fixed set stays as it was."""
+    if not issubclass(Problem.kinds.get(task, Problem), Stored):
+        return
+    expect(seed is None, "--seed", f"none for a model of task {task}, as the graphs held out follow from its own", seed)
+    for name in changes:
+        expect(name in ("path", "data_root"), "--set", f"path or data_root for a model of task {task}", repr(name))
+
+
 def predict(model: Path, folder: Path, target: Path, ending: str, resume: bool, device: str, as_json: bool) -> None:
     from convergent.training.progress import bar
 
-    with bar(err) as progress:
+    progress = bar(err)
+    progress.start()
+    try:
         task = progress.add_task("nodes", total=count_nodes(folder))
-        try:
-            result = predicting.predict(
-                model, folder, target, ending, resume, usable(device), report=lambda nodes: progress.advance(task, nodes)
-            )
-        except KeyboardInterrupt:
-            progress.stop()
-            command = f"convergent predict {model} {folder} --out {target} --format {ending} --resume"
-            err.print(f"stopped; finished predictions are saved. Continue with: {command}", soft_wrap=True, highlight=False)
-            raise
+        result = predicting.predict(
+            model, folder, target, ending, resume, usable(device), report=lambda nodes: progress.advance(task, nodes)
+        )
+    except KeyboardInterrupt:
+        progress.stop()
+        paths = f"{quote(str(model))} {quote(str(folder))} --out {quote(str(target))}"
+        command = f"convergent predict {paths} --format {ending} --resume"
+        tell(f"stopped; finished predictions are saved. Continue with: {command}")
+        raise
+    except BaseException:
+        progress.live.transient = True  # what was refused leaves one line, and no bar
+        progress.live.stop()
+        raise
+    progress.stop()
     rows = [("graphs", result["graphs"]), ("nodes", result["nodes"])]
     rows += [(name.replace("_", " "), value) for name, value in result["solves"].items()]
     title = f"{target / result['files'][0]} and {result['files'][1]}"
@@ -208,18 +239,17 @@ def tasks(as_json: bool) -> None:
 
 def defaults(task: str) -> dict[str, Any]:
     """Names and defaults of the task's settings; None where there is no default."""
-    kind = Problem.kinds[task].settings_kind
-    return {entry.name: None if entry.default is MISSING else entry.default for entry in fields(kind)}
+    found = settings_of(Problem.kinds[task].settings_kind)
+    return {name: None if setting.required else setting.default for name, setting in found.items()}
 
 
 def task_table(task: str, about: str) -> Table:
     """The settings of a task as they are typed, with their defaults and what they mean."""
     kind = Problem.kinds[task].settings_kind
     words, cells = described(kind), []
-    for entry in fields(kind):
-        option = OPTIONS[entry.name][0] if entry.name in OPTIONS else f"--set {entry.name}="
-        default = "(required)" if entry.default is MISSING else typed(entry.default)
-        cells.append((option, default, words[entry.name]))
+    for name, setting in settings_of(kind).items():
+        option = OPTIONS[name][0] if name in OPTIONS else f"--set {name}="
+        cells.append((option, "(required)" if setting.required else typed(setting.default), words[name]))
     return table(f"{task}: {about}", ("setting", "default", "meaning"), cells)
 
 
@@ -233,7 +263,7 @@ def typed(value: Any) -> str:
 def described(kind: type) -> dict[str, str]:
     """What the docstring of a settings class says of each of its arguments."""
     found = re.findall(r"^ +(\w+): (.*(?:\n {12,}.*)*)$", kind.__doc__ or "", re.MULTILINE)
-    return {entry.name: "" for entry in fields(kind)} | {name: " ".join(text.split()).rstrip(".") for name, text in found}
+    return dict.fromkeys(settings_of(kind), "") | {name: " ".join(text.split()).rstrip(".") for name, text in found}
 
 
 def data(task: str, settings: dict[str, Any], target: Path | None, graphs: int, seed: int, ending: str, as_json: bool) -> None:
@@ -250,7 +280,8 @@ def data(task: str, settings: dict[str, Any], target: Path | None, graphs: int, 
     else:
         if target is None:
             raise InputError("--out: expected a folder for the tables, but got none")
-        expect(not (target / f"nodes.{ending}").exists(), "--out", "a new folder", f"{target}, which holds nodes.{ending}")
+        for name in (f"{table}.{each}" for table in ("nodes", "edges") for each in ENDINGS):
+            expect(not (target / name).exists(), "--out", "a new folder", f"{target}, which holds {name}")
         batch = problem.batch(TEST, 0, graphs)
         assert problem.schema is not None
         write_folder(target, batch, problem.schema, ending)

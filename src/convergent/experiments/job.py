@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from convergent.storage.files import PART, read_json, remove_parts, write_json
+from convergent.storage.lock import lock_file
 from convergent.training.provenance import provenance
-from convergent.training.run import read_json, write_json
 
 Work = Callable[[dict[str, Any], str, Path], dict[str, Any]]
 
@@ -48,16 +49,27 @@ class Job:
         """What came out, with where it came from under "provenance"."""
         return read_json(self.place(folder))
 
-    def run(self, folder: Path, device: str) -> None:
-        """Do it and keep the result. A job whose settings name a device is run there, whatever the others are run on."""
+    def run(self, folder: Path, device: str, wait: bool = False) -> None:
+        """Do it and keep the result, unless it is there. A job whose settings name a device is run there, whatever the others are.
+
+        Raises:
+            InUse: another process is at it, and this one does not ``wait``.
+        """
         device = self.settings.get("device", device)
         module, _, name = self.work.partition(":")
-        about = provenance()
-        scratch = folder / f"{self.key}-{about['commit']}.part"  # another version of the code begins anew
-        work: Work = getattr(importlib.import_module(f"convergent.experiments.{module}"), name)
-        result = work(self.settings, device, scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        what = {"title": self.title, "work": self.work, "settings": self.settings}
-        write_json(self.place(folder), {**what, "result": result, "provenance": {**about, "device": device}})
-        for left in folder.glob(f"{self.key}-*.part"):
+        with lock_file(folder / f".{self.key}.lock", f"{self.title} ({self.place(folder)})", wait):
+            if self.done(folder):  # by another process
+                return
+            remove_parts(folder, self.place(folder).name)
+            about = provenance()
+            scratch = folder / f"{self.key}-{about['commit']}{PART}"  # another version of the code begins anew
+            work: Work = getattr(importlib.import_module(f"convergent.experiments.{module}"), name)
+            result = work(self.settings, device, scratch)
+            what = {"title": self.title, "work": self.work, "settings": self.settings}
+            write_json(self.place(folder), {**what, "result": result, "provenance": {**about, "device": device}})
+            self.clear(folder)
+
+    def clear(self, folder: Path) -> None:
+        """Remove what the work left and its result has replaced; a process that was killed may not have come to it."""
+        for left in folder.glob(f"{self.key}-*{PART}"):
             shutil.rmtree(left, ignore_errors=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from convergent.training.run import write_atomically
+from convergent.storage.files import write_atomically
 
 EVERY = 20.0  # seconds between two writes: the most that an interrupt can cost
 

@@ -17,11 +17,12 @@ from torch import Tensor
 
 from convergent.experiments.job import Job
 from convergent.nn.model import count_parameters
+from convergent.storage.files import write_atomically
 from convergent.tasks.batch import GraphBatch
 from convergent.training.config import TrainConfig
 from convergent.training.evaluate import Trained, unseen
 from convergent.training.problem import TEST, Problem
-from convergent.training.run import CONFIG, VALIDATIONS, read_rows, write_atomically
+from convergent.training.run import CONFIG, VALIDATIONS, read_rows
 from convergent.training.train import train
 
 SHARED = "CONVERGENT_SHARED"  # the variable with the folder in which processes of one run leave graphs for each other

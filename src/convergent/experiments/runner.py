@@ -1,23 +1,22 @@
-"""Runs the jobs of experiments: side by side, each once, and none lost to an interrupt."""
+"""Runs the jobs of experiments: side by side, each once, and none lost to an interrupt.
+
+Several processes may work in one folder. Each job is locked while it is run, and its result is there for all of them.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from convergent.errors import InputError
 from convergent.experiments.experiment import Experiment
 from convergent.experiments.job import Job
-from convergent.experiments.learning import SHARED
-from convergent.training.run import write_json
+from convergent.experiments.workers import pool, work
+from convergent.storage.files import remove_parts, write_json
+from convergent.storage.lock import InUse, lock_file
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 JOBS = "jobs"  # the folder of single results, beside those of experiments
 
 
@@ -59,7 +58,12 @@ def run(experiments: Sequence[Experiment], plan: Plan, tell: Callable[[Progress,
     """
     plan.out.mkdir(parents=True, exist_ok=True)
     jobs = [job for experiment in experiments for job in experiment.jobs()] if plan.workers else []
-    waiting = {job.key: job for job in jobs if not job.done(plan.jobs)}
+    waiting = {}
+    for job in jobs:
+        if job.done(plan.jobs):
+            job.clear(plan.jobs)
+        else:
+            waiting[job.key] = job
     progress = Progress(len(waiting))
     progress.tell = tell or progress.tell
     progress.tell(progress, None)
@@ -86,58 +90,42 @@ def _write_ready(experiments: Sequence[Experiment], plan: Plan, written: dict[st
         enough = len(done) == len(jobs) or (partial and experiment.partial and done)
         if experiment.name not in written and enough:
             path = plan.out / f"{experiment.name}.json"
-            write_json(path, experiment.report({job.key: job.result(plan.jobs) for job in done}))
+            report = experiment.report({job.key: job.result(plan.jobs) for job in done})
+            with lock_file(path.with_name(f".{path.name}.lock"), str(path), wait=True):
+                remove_parts(plan.out, path.name)
+                write_json(path, report)
             found[experiment.name] = path
     return found
 
 
 def _finished(jobs: list[Job], plan: Plan) -> Iterator[tuple[Job, BaseException | None]]:
-    """Jobs as they end, with what went wrong."""
+    """Jobs as they end, with what went wrong. Those that another process is at come last, and are waited for."""
     if plan.workers <= 1:
-        for job in jobs:
+        yield from _in_turn(jobs, plan)
+        return
+    with pool(plan.workers, plan.threads) as executor:
+        waiting, wait = jobs, False
+        while waiting:
+            futures = {executor.submit(work, job, plan.jobs, plan.device, wait): job for job in waiting}
+            waiting, wait = [], True
+            for future in as_completed(futures):
+                if isinstance(failure := future.exception(), InUse):
+                    waiting.append(futures[future])
+                else:
+                    yield futures[future], failure
+
+
+def _in_turn(jobs: list[Job], plan: Plan) -> Iterator[tuple[Job, BaseException | None]]:
+    waiting, wait = jobs, False
+    while waiting:
+        now, waiting = waiting, []
+        for job in now:
             try:
-                job.run(plan.jobs, plan.device)
+                job.run(plan.jobs, plan.device, wait)
+            except InUse:
+                waiting.append(job)
             except Exception as failure:
                 yield job, failure
             else:
                 yield job, None
-        return
-    # spawned, not forked: threads of numba and CUDA do not survive a fork
-    context = multiprocessing.get_context("spawn")
-    others = multiprocessing.active_children()  # the caller's
-    with (
-        tempfile.TemporaryDirectory() as shared,
-        _environment(plan.threads, shared),
-        ProcessPoolExecutor(plan.workers, context, initializer=_begin, initargs=(plan.threads,)) as pool,
-    ):
-        futures: dict[Future[None], Job] = {pool.submit(job.run, plan.jobs, plan.device): job for job in jobs}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.exception()
-        except BaseException:
-            for process in multiprocessing.active_children():
-                if process not in others:
-                    process.kill()  # what they wrote is whole; a training takes SIGTERM as a wish, and the next job would follow
-            raise
-
-
-@contextmanager
-def _environment(threads: int, shared: str) -> Iterator[None]:
-    """What processes started within it find: libraries read the number of their threads when they are loaded, once."""
-    found = {**dict.fromkeys(THREADS, str(threads)), "OMP_WAIT_POLICY": "passive", SHARED: shared}
-    before = {name: os.environ.get(name) for name in found}
-    os.environ.update(found)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-
-
-def _begin(threads: int) -> None:
-    import signal
-
-    import torch
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and tells the others
-    torch.set_num_threads(threads)
+        wait = True

@@ -13,14 +13,20 @@ from convergent.operations import propagate
 
 
 class ActivatedMap(WeightedMap):
-    r"""The map :math:`T(x) = \phi(W x + b)`, which contracts by the Lipschitz constant of phi times the largest row sum of W.
+    r"""The map :math:`T(x) = \phi(W x + b)`.
+
+    It contracts by the Lipschitz constant of :math:`\phi` times the largest absolute row sum of W.
 
     Args:
         graph: the structure.
-        weight: [E, H].
-        bias: [N, H].
-        activation: "relu", "leaky_relu", "tanh", "elu", "softsign", "identity"; or "silu", "mish", "gelu", whose slopes exceed one
-            (1.0998, 1.0885, 1.1289), so that their rows must be smaller.
+        weight: one number per edge and head, [E, H], in the order of the graph's ``edge_index``.
+        bias: one number per node and head, [N, H].
+        activation: :math:`\phi`; "relu", "leaky_relu", "tanh", "elu", "softsign" or "identity"; or "silu", "mish" or "gelu", whose
+            Lipschitz constants exceed one (1.0998, 1.0885, 1.1289), so that the row sums must be smaller.
+
+    Raises:
+        ContractionError: the contraction factor is one or more.
+        InputError: a shape, dtype or device does not fit, or a number is not finite.
     """
 
     def __init__(self, graph: Graph, weight: Tensor, bias: Tensor, activation: str = "leaky_relu"):

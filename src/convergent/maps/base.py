@@ -6,6 +6,7 @@ parameters. Solvers that are particular to it register themselves with ``solvers
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from convergent.errors import ContractionError, InputError
+from convergent.factors import expect_losses
 from convergent.graph import Graph, Subset, traced
 from convergent.kernels import backend
 from convergent.kernels.arguments import expect_matrix
@@ -25,10 +27,10 @@ PRECISE = (torch.float32, torch.float64)
 
 
 class FixedPointMap(ABC):
-    """A map T on node values [N, H] that brings any two points closer: |T(x) - T(y)| <= contraction * |x - y|.
+    r"""A contracting map T on node values [N, H]: :math:`\lVert T(x) - T(y) \rVert \le c\, \lVert x - y \rVert` with c below one.
 
-    ``norm`` says in which norm: "max" over the nodes of a graph, or "one", their sum (for the adjoint). Both hold for every graph
-    and head on its own, and ``contraction`` [G, H] is the factor, measured from the weights.
+    The factor c is ``contraction`` [G, H], measured from the weights for every graph and head. ``norm`` says in which norm it
+    holds: "max", the maximum over the nodes of a graph, or "one", the sum over them (for the adjoint).
     """
 
     kinds: ClassVar[dict[str, type[FixedPointMap]]] = {}
@@ -64,21 +66,21 @@ class FixedPointMap(ABC):
 
     @abstractmethod
     def sweep(self, x: Tensor, goal: Tensor, limit: int) -> tuple[Tensor, Tensor]:
-        """x <- T(x) until every graph and head has a residual of at most ``goal``: x and steps per graph."""
+        """Picard steps until the residual of every graph and head is at most ``goal``; returns x and the steps of each graph."""
 
     @abstractmethod
     def linearize(self, x: Tensor) -> LinearMap:
-        """dx -> T'(x) dx as a linear map with zero bias, differentiable in x and in the parameters."""
+        """The derivative of T at x as a linear map with zero bias, differentiable in x and in the parameters."""
 
     def transpose(self, bias: Tensor | None = None, at: Tensor | None = None) -> LinearMap:
-        """y = T'(at)^T y + bias, the map of the adjoint; it contracts in the other norm. A linear map needs no ``at``."""
+        """The map of the adjoint, y -> T'(at)^T y + bias, which contracts in the other norm. A linear map needs no ``at``."""
         if at is None:
             raise InputError(f"at: expected the point at which {type(self).__name__} is linearised, but got None")
         return self.linearize(at).transpose(bias)
 
     @abstractmethod
     def dominating(self) -> LinearMap:
-        """x -> M x + 1 with |T(x) - T(y)| <= M |x - y| for every node: what the tight certificate solves."""
+        """The map x -> M x + 1, where |T(x) - T(y)| <= M |x - y| in every entry; the tight certificate solves it."""
 
     @abstractmethod
     def pullback(self, x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
@@ -86,26 +88,26 @@ class FixedPointMap(ABC):
 
     @abstractmethod
     def pushforward(self, x: Tensor, tangents: tuple[Tensor | None, ...]) -> Tensor:
-        """The change of T(x) when the parameters move along ``tangents``, differentiable."""
+        """The derivative of T(x) when the parameters change along ``tangents``, differentiable."""
 
     def verify(self) -> None:
-        """Raise where the map does not contract, or is not finite.
+        """Raise if the map does not contract, or is not finite.
 
-        Other devices are looked at when a map is made; on a GPU that would be one more wait, and a solve finds out by itself.
+        On a CPU this is checked when the map is made. On a GPU the host would have to wait for it, so that a solve checks instead.
         """
         return
 
     def magnitude(self) -> Tensor:
-        """The size of what T adds to a product, [G, H]: rounding is measured by it."""
+        """The size of the bias, [G, H], which the rounding error of T is proportional to."""
         return self.size(self.at_zero())
 
     def settings(self) -> str:
-        """What else the map needs, as one string."""
+        """The settings of the map besides its parameters, as one string."""
         return ""
 
     @classmethod
     def restore(cls, graph: Graph, parameters: list[Tensor], contraction: Tensor, norm: str, settings: str = "") -> Self:
-        """A map from its parts. Shapes are tested; that the contraction is one of these parameters is for the caller to know."""
+        """A map from its parts. Shapes are checked; that the contraction belongs to these parameters is not."""
         if not all(isinstance(part, Tensor) for part in (*parameters, contraction)):
             raise InputError(
                 f"parameters: expected tensors, but got {[type(part).__name__ for part in (*parameters, contraction)]}"
@@ -142,7 +144,7 @@ class FixedPointMap(ABC):
         return self.parameters()[0].shape[-1]
 
     def with_parameters(self, *parameters: Tensor) -> Self:
-        """The same kind of map with other tensors of these shapes. The contraction is kept: it has to hold for them as well."""
+        """The same kind of map with other tensors of these shapes. The contraction factor is kept: it has to hold for them too."""
         return type(self).restore(self.graph, list(parameters), self.contraction, self.norm, self.settings())
 
     def widened(self) -> Self:
@@ -190,16 +192,17 @@ def checked(
     return value
 
 
-def measure_contraction(graph: Graph, weight: Tensor, bias: Tensor, lipschitz: float) -> Tensor:
+def measure_contraction(graph: Graph, weight: Tensor, bias: Tensor, lipschitz: float, linear: bool = False) -> Tensor:
     """The largest absolute row sum of every graph and head times the Lipschitz constant, [G, H].
 
-    Raises unless it is below one, and where the bias is not finite (on a GPU, and inside torch.compile, the solve looks for that).
+    Raises unless it is below one or, for a linear map, rows lose something from every node; and where the bias is not finite
+    (on a GPU, and inside torch.compile, the solve looks for that).
     """
     if traced(weight):
         return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight.detach(), lipschitz)
     if torch._C._are_functorch_transforms_active():
         return _Contraction.apply(graph, lipschitz, weight, bias)
-    return _measured(graph, weight.detach(), lipschitz, bias.detach())
+    return _measured(graph, weight.detach(), lipschitz, bias.detach(), weight if linear else None)
 
 
 class _Contraction(torch.autograd.Function):
@@ -230,17 +233,21 @@ class _Contraction(torch.autograd.Function):
         return None
 
 
-def _measured(graph: Graph, weight: Tensor, lipschitz: float, bias: Tensor | None = None) -> Tensor:
+def _measured(graph: Graph, weight: Tensor, lipschitz: float, bias: Tensor | None = None, linear: Tensor | None = None) -> Tensor:
+    """The factors; ``linear``: the weights of a linear map, which may have rows that sum to one."""
     # a sum of d terms in float64 can be d units in the last place too small
     wider = lipschitz * (1 + (max_degree(graph) + 2) * torch.finfo(torch.float64).eps)
     factor = backend(graph.row).row_peaks(graph.rows, graph.segments, weight, wider)
     if not weight.is_cuda:
-        check_contraction(factor, weight[:0] if bias is None else bias)
+        check_contraction(factor, weight[:0] if bias is None else bias, graph, linear)
     return factor
 
 
-def check_contraction(factor: Tensor, bias: Tensor) -> None:
-    """Raise unless all factors [G, H] are below one, and all of the bias is finite."""
+def check_contraction(factor: Tensor, bias: Tensor, graph: Graph | None = None, linear: Tensor | None = None) -> None:
+    """Raise unless all factors [G, H] are below one, and all of the bias is finite.
+
+    Rows of a linear map, whose weights are given with its graph, may sum to one where every node reaches one that sums to less.
+    """
     worst, whole = backend(bias).worst(factor, bias)
     if not whole:
         finite("bias", bias)
@@ -250,15 +257,12 @@ def check_contraction(factor: Tensor, bias: Tensor) -> None:
         came = float(factor[where, head])
         if came != came:
             raise InputError(f"weight: expected finite numbers, but got NaN in graph {where}, head {head}")
+        if graph is not None and linear is not None and math.isfinite(worst) and expect_losses(graph, linear):
+            return
         raise ContractionError(
             f"weight: expected rows whose absolute sum times the activation's slope stays below 1, but got {came:.8g} in graph "
             f"{where}, head {head} ({int(bad.sum())} of {bad.numel()} graphs and heads do not contract)"
         )
-
-
-def version(tensor: Tensor) -> int | None:
-    """How often a tensor was changed in place; None: it was made in inference mode, where nobody counts."""
-    return None if tensor.is_inference() else tensor._version
 
 
 def max_degree(graph: Graph) -> int:

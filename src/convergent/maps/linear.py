@@ -17,12 +17,17 @@ from convergent.operations import edge_product, propagate
 class LinearMap(WeightedMap):
     r"""The map :math:`T(x)_{ih} = \sum_{e: i \to j} w_{eh} x_{jh} + b_{ih}`.
 
+    It contracts by the largest absolute row sum of the weights.
+
     Args:
         graph: the structure.
-        weight: one number per edge and head, [E, H], in the order of the graph's ``edge_index``; rows must have absolute sums
-            below one. On a GPU weights in bfloat16 stay as they are, which halves what a step reads; sums are in the dtype of
-            the bias.
-        bias: [N, H].
+        weight: one number per edge and head, [E, H], in the order of the graph's ``edge_index``; the absolute row sums must be
+            below one. On a GPU weights in bfloat16 are kept as they are and summed in the dtype of the bias.
+        bias: one number per node and head, [N, H].
+
+    Raises:
+        ContractionError: an absolute row sum is one or more.
+        InputError: a shape, dtype or device does not fit, or a number is not finite.
     """
 
     linear = True
@@ -39,9 +44,11 @@ class LinearMap(WeightedMap):
         return checked("bias", bias, self.graph.num_nodes, self.heads, like, self.device)
 
     def transpose(self, bias: Tensor | None = None, at: Tensor | None = None) -> LinearMap:
-        """x = W^T x + bias. It contracts by the same factor, in the other norm: columns have taken the place of rows.
+        r"""The map :math:`x \mapsto W^\top x + b`, which contracts by the same factor in the other norm.
 
-        ``at`` is not looked at: a linear map has the same derivative everywhere.
+        Args:
+            bias: the bias b of the transposed map, [N, H]; zero by default.
+            at: not used by linear maps, whose derivative is the same everywhere.
         """
         right = torch.zeros_like(self.bias) if bias is None else self._right_hand_side(bias)
         norm = "one" if self.norm == "max" else "max"
@@ -73,7 +80,10 @@ class LinearMap(WeightedMap):
 
     def dominating(self) -> LinearMap:
         base = self if self.norm == "max" else self.transpose()
-        return base._with([self.weight.abs(), torch.ones_like(self.bias)])
+        weight = self.weight
+        if weight.is_cuda or not bool((weight >= 0).all()):  # where none is negative, factors of this very tensor serve both
+            weight = weight.abs()
+        return base._with([weight, torch.ones_like(self.bias)])
 
     def pullback(self, x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:
         return edge_product(self.graph, cotangent, x), cotangent

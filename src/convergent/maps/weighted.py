@@ -67,7 +67,7 @@ class WeightedMap(FixedPointMap):
         graph, bias = self.graph, self.bias
         if self.norm == "one":  # W^T in the 1-norm contracts as W does in the max norm; a gradient may be anything
             graph, bias = graph.transpose(), bias[:0]
-        return measure_contraction(graph, self.weight, bias, ACTIVATIONS[self.activation].lipschitz)
+        return measure_contraction(graph, self.weight, bias, ACTIVATIONS[self.activation].lipschitz, self.linear)
 
     def parameters(self) -> tuple[Tensor, ...]:
         return self.weight, self.bias

@@ -22,25 +22,26 @@ MOST = 0.9999  # that a learned gamma can reach
 
 
 class ConvergentConv(nn.Module):
-    r"""The implicit graph convolution of `"Convergent Graph Solvers" <https://arxiv.org/abs/2106.01680>`_
+    r"""The implicit graph convolution of `"Convergent Graph Solvers" <https://arxiv.org/abs/2106.01680>`_:
 
     .. math::
         \mathbf{x}^{\prime}_i = \phi \Big( \sum_{j \in \mathcal{N}(i)} w_{ij} \, \mathbf{x}^{\prime}_j
         + \mathbf{x}_i \mathbf{\Theta}_b + \mathbf{b} \Big), \qquad
         e_{ij} = \mathbf{x}_i \mathbf{\Theta}_1 + \mathbf{x}_j \mathbf{\Theta}_2 + \mathbf{e}_{ij} \mathbf{\Theta}_e
 
-    where the weights :math:`w_{ij}` of every head come from its logits :math:`e_{ij}` by a ``normalization`` whose rows sum to at
-    most :math:`\gamma < 1`: the fixed point exists, is unique, and is found to the solver's tolerance, as far as the whole graph.
+    where the weights :math:`w_{ij}` of every head are computed from its logits :math:`e_{ij}` by a ``normalization``, so that the
+    rows sum to at most :math:`\gamma < 1`. The fixed point exists and is unique, every node can depend on every other node that
+    it is connected to, and the solver's tolerance is certified.
 
     Args:
         in_channels: size of each input sample, or -1 to take it from the first input.
-        heads: maps that are solved side by side, the size of each output sample.
+        heads: number of maps that are solved side by side, which is the size of each output sample.
         edge_dim: number of edge features; None: edges have none; -1: take it from the first input.
-        gamma: the contraction; a number in (0, 1), or "learned": one per head, from 0.9.
-        normalization: "softmax", "sigmoid", "clip" (both divided by the degree), or "signed".
-        activation: :math:`\phi`; "identity" keeps the map linear, which is the fastest to solve.
-        solver: how the fixed point is found, and how exactly.
-        flow: "source_to_target" as in PyG (targets aggregate), or "target_to_source".
+        gamma: upper bound on the row sums; a number in (0, 1), or "learned": one per head, which starts at 0.9.
+        normalization: "softmax"; "sigmoid" or "clip", both divided by the degree; or "signed", weights of either sign.
+        activation: :math:`\phi`; with "identity" the map is linear, which is the fastest to solve.
+        solver: the method and the tolerance; ``Auto()`` by default.
+        flow: "source_to_target" as in PyG (targets sum over their incoming edges), or "target_to_source".
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, edge indices :math:`(2, E)` or a ``Graph``, edge features
@@ -89,6 +90,15 @@ class ConvergentConv(nn.Module):
         batch: Tensor | None = None,
         return_solution: bool = False,
     ) -> Any:
+        """The fixed points [N, heads], and where asked for the ``Solution``.
+
+        Args:
+            x: node features [N, in_channels].
+            edge_index: [2, E], or a ``Graph``, which saves indexing the same edges again.
+            edge_attr: edge features [E, edge_dim], or [E] for a single one.
+            batch: the graph of every node, [N]; None: one graph.
+            return_solution: return (fixed points, solution).
+        """
         expect(isinstance(x, Tensor) and x.dim() == 2, "x", "a tensor of shape [nodes, in_channels]", described(x))
         graph = graph_of(edge_index, len(x), batch, self.flow)
         expect_matrix("x", x, graph.num_nodes, _inputs(self.lin_row, "in_channels"), graph.device)

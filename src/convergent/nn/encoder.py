@@ -25,13 +25,21 @@ AGGREGATIONS = ("sum", "mean")
 
 
 class GNLayer(nn.Module):
-    """One layer: [N, nodes], [E, edges] -> [N, node_outputs], [E, edge_outputs].
+    r"""One layer of a graph network with attention, for every edge :math:`i \to j`:
+
+    .. math::
+        e'_{ij} = \operatorname{MLP}_e [e_{ij}, v_i, v_j], \qquad
+        a_{ij} = \operatorname{softmax}_j \operatorname{MLP}_a [e_{ij}, v_i, v_j], \qquad
+        v'_i = \operatorname{MLP}_v \Big[ \sum_j a_{ij} e'_{ij}, v_i \Big]
+
+    It maps features [N, nodes] and [E, edges] to [N, node_outputs] and [E, edge_outputs].
 
     Args:
-        nodes, edges: the width of the inputs.
-        node_outputs, edge_outputs: the width of the outputs.
-        hidden: the hidden layers of its three MLPs.
-        activation: of the hidden layers, and of the outputs of the edge and the node MLP unless ``last`` says otherwise.
+        nodes, edges: number of input features.
+        node_outputs, edge_outputs: number of output features.
+        hidden: sizes of the hidden layers of the three MLPs.
+        activation: of the hidden layers.
+        last: activation of the outputs of the edge and the node MLP; None: ``activation``.
         aggregation: "sum" over a node's weighted edges, or "mean".
     """
 
@@ -76,15 +84,15 @@ class GNLayer(nn.Module):
 
 
 class AttentionGN(nn.Module):
-    """Layers one after the other: from features to ``node_outputs`` per node and ``edge_outputs`` per edge.
+    """A stack of ``GNLayer``, the encoder of the paper.
 
     Args:
-        nodes, edges: the number of features.
-        node_outputs, edge_outputs: the width of the answer.
-        layers: how many.
-        width: of nodes and edges between two layers.
+        nodes, edges: number of input features.
+        node_outputs, edge_outputs: number of output features.
+        layers: number of layers.
+        width: number of features of nodes and edges between two layers.
         hidden, activation, aggregation: of every layer.
-        last: the activation of the answer; None: as all the others, as in the paper.
+        last: activation of the outputs of the last layer; None: ``activation``, as in the paper.
     """
 
     def __init__(

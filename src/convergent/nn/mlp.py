@@ -43,13 +43,13 @@ class Linear(nn.Linear):
 
 
 class MLP(nn.Sequential):
-    """Linear layers with an activation, and where asked for dropout, between them.
+    """Linear layers with an activation, and optionally dropout, between them.
 
     Args:
-        sizes: inputs, hidden layers, outputs: ``[3, 128, 64]`` is one hidden layer of 128.
+        sizes: inputs, hidden layers, outputs: ``[3, 128, 64]`` has one hidden layer of 128.
         activation: of the hidden layers.
-        last: the activation of the outputs.
-        dropout: the probability with which a hidden number is dropped in training.
+        last: activation of the outputs.
+        dropout: probability of dropout after the hidden layers.
     """
 
     def __init__(self, sizes: Sequence[int], activation: str = "leaky_relu", last: str = "identity", dropout: float = 0.0):

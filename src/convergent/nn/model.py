@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
@@ -11,7 +13,9 @@ from torch import Tensor, nn
 from convergent.errors import InputError, expect
 from convergent.graph import Graph
 from convergent.kernels.arguments import described, expect_matrix
-from convergent.solvers import Solution, Solver, decoded
+from convergent.nn.arguments import checked_settings, outline
+from convergent.settings import shown
+from convergent.solvers import Solution, Solver
 
 READOUTS = ("sum", "mean", "max")
 
@@ -25,9 +29,9 @@ class Inputs(NamedTuple):
 
 
 class GraphModel(nn.Module):
-    """From a graph with features to answers per node [N, outputs], or with a readout per graph [G, outputs].
+    """Base class of all models: from a graph with features to answers [N, outputs], or [G, outputs] per graph with a readout.
 
-    A subclass keeps the arguments of its constructor in ``settings``; ``GraphModel.rebuild`` makes the same model from them.
+    A subclass keeps the arguments of its constructor in ``settings``, from which ``GraphModel.rebuild`` makes the same model.
     """
 
     kinds: ClassVar[dict[str, type[GraphModel]]] = {}
@@ -51,13 +55,23 @@ class GraphModel(nn.Module):
         expect(self.readout is None or self.readout in READOUTS, "readout", f"None or one of {READOUTS}", repr(self.readout))
 
     @staticmethod
-    def rebuild(kind: str, settings: dict[str, Any]) -> GraphModel:
-        expect(kind in GraphModel.kinds, "kind", f"one of {sorted(GraphModel.kinds)}", repr(kind))
-        restored = {name: decoded(value) if name == "solver" else value for name, value in settings.items()}
-        try:
-            return GraphModel.kinds[kind](**restored)
-        except TypeError as error:
-            raise InputError(f"settings: expected those of {kind}, but {error}") from error
+    def rebuild(kind: str, settings: dict[str, Any], label: str = "settings") -> GraphModel:
+        """An untrained model from the name of its class and its ``settings``.
+
+        Raises:
+            InputError: a setting is wrong, or the model would be absurdly large; ``label`` names the settings in the message.
+        """
+        make = GraphModel.maker(kind, settings, label)
+        outline(make)
+        return make()
+
+    @staticmethod
+    def maker(kind: str | None, settings: Any, label: str = "settings") -> Callable[[], GraphModel]:
+        """What makes the model, once the settings are checked."""
+        made = GraphModel.kinds.get(kind) if isinstance(kind, str) else None
+        if made is None:
+            raise InputError(f"kind: expected one of {', '.join(sorted(GraphModel.kinds))}, but got {shown(kind)}")
+        return partial(made, **checked_settings(made, settings, label))
 
     def forward(
         self,
@@ -67,13 +81,13 @@ class GraphModel(nn.Module):
         batch: Tensor | None = None,
         return_solution: bool = False,
     ) -> Any:
-        """The answer, and where asked for the ``Solution`` it was decoded from.
+        """The answer, and with ``return_solution`` the ``Solution`` that it was decoded from.
 
         Args:
             x: node features [N, F], or [N] for a single one.
             edge_index: [2, E], or a ``Graph``, which saves indexing the same edges again.
             edge_attr: edge features [E, D]; None: ones.
-            batch: the graph of every node, [N].
+            batch: the graph of every node, [N]; None: one graph.
             return_solution: return (answer, solution); the solution of a model without a fixed point is None.
         """
         inputs = self.prepare(x, edge_index, edge_attr, batch)
@@ -101,7 +115,7 @@ class GraphModel(nn.Module):
         return Inputs(graph, nodes, edges.to(nodes.dtype))
 
     def forgiving(self) -> GraphModel:
-        """Itself; from now on its solves report what they could not reach instead of raising."""
+        """Return the model itself, whose solves from now on report a missed tolerance in their status instead of raising."""
         for part in self.modules():
             if isinstance(solver := getattr(part, "solver", None), Solver):
                 part.__dict__["solver"] = replace(solver, throw=False)

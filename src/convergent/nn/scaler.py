@@ -16,11 +16,11 @@ from convergent.solvers import Solution
 
 
 class Scaler(nn.Module):
-    """Columns minus their mean, over their standard deviation; of some, the logarithm as a further column.
+    """Standardises columns: minus their mean, divided by their standard deviation.
 
     Args:
-        columns: how many.
-        logs: those whose logarithm is added, for sizes that range over orders of magnitude.
+        columns: number of columns.
+        logs: columns whose logarithm is added as a further column, for sizes that range over orders of magnitude.
     """
 
     mean: Tensor
@@ -39,7 +39,7 @@ class Scaler(nn.Module):
         self.register_buffer("least", torch.full((len(self.logs),), 1e-30))  # what a logarithm is taken of at the least
 
     def fit(self, values: Tensor) -> Scaler:
-        """Mean and standard deviation of these rows; a column that never changes keeps its scale."""
+        """Take the mean and the standard deviation of these rows; a constant column is not scaled."""
         expect_matrix("values", values, "rows", self.columns, self.mean.device)
         if len(values) == 0:
             return self
@@ -64,7 +64,7 @@ class Scaler(nn.Module):
         return (self._widened(values) - self.mean) / self.std
 
     def inverse(self, scaled: Tensor) -> Tensor:
-        """The way back for answers, which have no logarithms."""
+        """The inverse, for columns without logarithms."""
         expect_matrix("scaled", scaled, "rows", self.width, self.mean.device)
         return scaled * self.std + self.mean
 
@@ -73,13 +73,14 @@ class Scaler(nn.Module):
 
 
 class ScaledModel(GraphModel):
-    """A model between scalers of its inputs and, for answers that are numbers, of its outputs.
+    """A model with scalers for its inputs and, unless the answers are classes, for its outputs.
 
     Args:
-        kind, settings: of the model inside; its feature counts are those after scaling.
-        node_features, edge_features: as the data has them.
+        kind, settings: name of the class and settings of the inner model; the numbers of features are set here.
+        node_features, edge_features: number of features in the data.
         node_logs, edge_logs: columns whose logarithm is added.
-        scale_answers: answers are numbers with units of their own, rather than scores of classes.
+        scale_answers: the answers are numbers with units, not scores of classes.
+        readout, flow: of the inner model.
     """
 
     def __init__(
@@ -97,12 +98,15 @@ class ScaledModel(GraphModel):
         super().__init__()
         self.remember(dict(locals()))
         self.nodes, self.edges = Scaler(node_features, node_logs), Scaler(edge_features, edge_logs)
-        inner = {**settings, "node_features": self.nodes.width, "edge_features": self.edges.width, "readout": readout, "flow": flow}
-        self.model = GraphModel.rebuild(kind, inner)
+        inner = {"node_features": self.nodes.width, "edge_features": self.edges.width, "readout": readout, "flow": flow}
+        for name in settings:
+            expect(name not in inner, "settings", f"none of {', '.join(inner)}, which follow from the data", repr(name))
+        expect(kind != type(self).__name__, "kind", "a model without scalers", repr(kind))
+        self.model = GraphModel.rebuild(kind, {**inner, **settings})
         self.answers = Scaler(self.model.settings["outputs"]) if scale_answers else None
 
     def fit(self, x: Tensor, edge_attr: Tensor, y: Tensor) -> ScaledModel:
-        """Take the scales from a training set."""
+        """Take the scales from the features and answers of a training set."""
         self.nodes.fit(x)
         self.edges.fit(edge_attr)
         if self.answers is not None:

@@ -21,27 +21,29 @@ NORMALIZATIONS = ("clip", "sigmoid", "softmax", "signed")
 
 
 class ConvergentGraphSolver(GraphModel):
-    r"""CGS(H): the encoder gives every edge a logit and every node a bias for each of H heads; then
+    r"""The model of the paper, CGS(H).
 
-    .. math:: x = \phi(\gamma A x + b), \qquad \hat y = g(x^\ast)
+    An encoder computes a logit for every edge and a bias b for every node, for each of H heads; then
 
-    with rows of A that sum to at most one, so that the fixed point exists, is unique and is found, and a decoder g.
+    .. math:: x^\ast = \phi(\gamma A x^\ast + b), \qquad \hat y = g(x^\ast)
+
+    where the rows of A sum to at most one, so that the fixed point exists and is unique, and g is a decoder.
 
     Args:
-        node_features, edge_features: how many numbers describe a node and an edge.
-        heads: maps that are solved side by side.
-        outputs: numbers in an answer.
+        node_features, edge_features: number of features of a node and of an edge.
+        heads: number of maps H that are solved side by side.
+        outputs: number of outputs per node or graph.
         readout: None for an answer per node; "sum", "mean" or "max" over the fixed points of a graph for an answer per graph.
         layers, width, hidden, activation, aggregation: of the encoder (``AttentionGN``).
-        last: the activation of the encoder's answer; None: as the others, as in the paper.
-        normalization: from logits to rows: "clip" and "sigmoid" divide by the degree (eq. 8 of the paper), "softmax", or "signed".
-        gamma: the contraction, in (0, 1).
-        nonlinearity: phi; "identity" is the paper's CGS, another activation its nl-CGS.
-        fixed_bias: one learned bias per head in place of the encoder's (an ablation of the paper).
-        decoder: the hidden layers of g.
-        dropout: in the decoder.
-        solver: how the fixed point is found, and how exactly.
-        flow: which end of an edge aggregates; in the paper the source does.
+        last: activation of the encoder's outputs; None: ``activation``, as in the paper.
+        normalization: from logits to weights: "clip" or "sigmoid" over the degree (eq. 8 of the paper), "softmax" or "signed".
+        gamma: upper bound on the row sums, in (0, 1).
+        nonlinearity: :math:`\phi`; "identity" is the paper's CGS, another activation its nl-CGS.
+        fixed_bias: one learned bias per head instead of the encoder's (an ablation of the paper).
+        decoder: sizes of the hidden layers of g.
+        dropout: probability of dropout in the decoder.
+        solver: the method and the tolerance; ``Auto()`` by default.
+        flow: the end of an edge that sums; in the paper the source does.
     """
 
     def __init__(
@@ -84,7 +86,7 @@ class ConvergentGraphSolver(GraphModel):
         return solution.value.to(inputs.nodes.dtype), solution
 
     def map(self, inputs: Inputs) -> LinearMap | ActivatedMap:
-        """The contracting map of a graph."""
+        """The contracting map that the encoder builds from a graph and its features."""
         graph = inputs.graph
         bias, logits = self.encoder(graph, inputs.nodes, inputs.edges)
         if self.bias is not None:

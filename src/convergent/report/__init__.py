@@ -1,5 +1,5 @@
-"""Pages to look at, made from results only."""
+"""Pages made from results only."""
 
-from convergent.report.page import Curve, DemoPage, Network, Points, SizeRow, number, write_demo_page
+from convergent.report.page import Curve, DemoPage, Network, Points, Score, SizeRow, number, write_demo_page
 
-__all__ = ["Curve", "DemoPage", "Network", "Points", "SizeRow", "number", "write_demo_page"]
+__all__ = ["Curve", "DemoPage", "Network", "Points", "Score", "SizeRow", "number", "write_demo_page"]

@@ -1,11 +1,9 @@
-"""The page of a demo: one file that holds all it shows, so that it can be sent on and opened offline."""
+"""The page of a demo: one file with everything it shows, so that it can be passed on and opened offline."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context
 from html import escape
 from pathlib import Path
 from string import Template
@@ -13,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from convergent.report.contents import Curve, DemoPage, Network, Points, SizeRow
-from convergent.report.figures import Drawn, draw_curves, draw_network, draw_points
+from convergent.report import comparison
+from convergent.report.contents import Curve, DemoPage, Network, Points, Score, SizeRow
+from convergent.report.drawing import Drawn
+from convergent.report.figures import draw_curves, draw_points
+from convergent.report.network_figure import draw_network
+from convergent.report.numbers import fixed, number
 from convergent.training.run import write_atomically
 
-__all__ = ["Curve", "DemoPage", "Network", "Points", "SizeRow", "number", "write_demo_page"]
-
-COLUMNS = "pores", "networks", "mean squared error", "mean error", "largest error", "iterations", "certified within", "converged"
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+__all__ = ["Curve", "DemoPage", "Network", "Points", "Score", "SizeRow", "number", "write_demo_page"]
 
 
 def write_demo_page(path: Path | str, page: DemoPage) -> None:
@@ -32,20 +31,6 @@ def write_demo_page(path: Path | str, page: DemoPage) -> None:
     write_atomically(Path(path), _html(page).encode())
 
 
-def number(value: float, digits: int = 3, up: bool = False) -> str:
-    """A number to be read: 0.0123, 4.5 × 10⁻⁷. A bound is rounded ``up``, so that it stays one."""
-    value = float(value)
-    if not math.isfinite(value):
-        return "not a number" if math.isnan(value) else "∞" if value > 0 else "−∞"
-    short = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_HALF_EVEN).create_decimal_from_float(value).normalize()
-    if short == 0:
-        return "0"
-    if -3 <= short.adjusted() < 6:
-        return f"{short:,f}".replace("-", "−")
-    mantissa = short.scaleb(-short.adjusted()).normalize()
-    return f"{mantissa:f} × 10{str(short.adjusted()).translate(RAISED)}".replace("-", "−")
-
-
 # --- the whole ---
 
 
@@ -54,8 +39,14 @@ def _html(page: DemoPage) -> str:
 
     curves, points = draw_curves(page.curves), draw_points(page.points)
     network = None if page.network is None else draw_network(page.network)
-    drawn = {"curves": curves, "points": points, "network": network}
-    main = [_side_by_side(_curves(curves), _points(points)), _table(page.rows), _network(page.network, network)]
+    drawn = {"points": points, "network": network, "curves": curves}
+    main = [
+        _comparison(page.rows),
+        _points(page.points, points),
+        _network(page.network, network),
+        _solves(page.rows),
+        _curves(curves),
+    ]
     return Template(_beside("page.html")).substitute(
         title=escape(page.title),
         style=_beside("page.css"),
@@ -89,57 +80,52 @@ def _headlines(headlines: Sequence[tuple[str, str]]) -> str:
     return '<dl class="headlines">\n' + "\n".join(entries) + "\n</dl>"
 
 
+def _comparison(rows: Sequence[SizeRow]) -> str:
+    if not rows:
+        return ""
+    content = _notes([comparison.BASELINES]) + comparison.accuracy_table(rows) + _notes(comparison.MEASURES)
+    return _section("How it compares", [], _finding(comparison.compared(rows)) + content)
+
+
+def _points(points: Sequence[Points], drawn: Drawn | None) -> str:
+    title = "Predicted against exact pressure"
+    if drawn is None:
+        return _section(title, ["There is no finite prediction to show."])
+    words = (
+        "One panel for each size of network, all with the same axes. Each dot is a pore of an unseen network; "
+        "on the grey line the prediction equals the exact pressure."
+    )
+    panels = ", ".join(group.name if group.r2 is None else f"{group.name}: R² {fixed(group.r2, 3)}" for group in points)
+    return _section(title, [words], _plot("points", f"scatter plots of predicted against exact pressure; {panels}", drawn.note))
+
+
+def _solves(rows: Sequence[SizeRow]) -> str:
+    if not rows:
+        return ""
+    clock = (
+        "Time: for one network, measured in this run on the same networks; the fastest of several repeats, median over the "
+        "networks. The exact solve uses NumPy and SciPy."
+    )
+    finding = _finding(f"{comparison.certificate(rows)} {comparison.timed(rows)}")
+    return _section("Convergence and speed", [], finding + _notes([clock]) + comparison.solver_table(rows))
+
+
 def _curves(drawn: Drawn | None) -> str:
     if drawn is None:
         return _section("Training", ["Nothing was logged that could be shown."])
-    return _section("Training", ["Step by step, on a logarithmic scale."], _plot("curves", "curves of the training", drawn.note))
-
-
-def _points(drawn: Drawn | None) -> str:
-    title = "Predicted against exact"
-    if drawn is None:
-        return _section(title, ["There is no finite prediction to show."])
-    words = "Every dot is a pore of a network that the solver has not seen."
-    return _section(title, [words], _plot("points", "predicted against exact pressure of pores", drawn.note))
-
-
-def _side_by_side(*sections: str) -> str:
-    return '<div class="pair">\n' + "\n".join(sections) + "\n</div>"
-
-
-def _table(rows: Sequence[SizeRow]) -> str:
-    if not rows:
-        return ""
-    head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
-    body = "\n".join(map(_row, rows))
-    table = f'<div class="wide" tabindex="0"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>'
-    words = "Certified within: no fixed point of these networks is further than this from the exact one."
-    return _section("By size of the network", [words], table)
-
-
-def _row(row: SizeRow) -> str:
-    everything = row.converged == row.networks
-    state = f"all {row.networks:,}" if everything else f"{row.converged:,} of {row.networks:,}"
-    cells = [
-        f"{row.networks:,}",
-        number(row.mse),
-        number(row.mean_error),
-        number(row.largest_error),
-        f"{row.iterations:,}",
-        number(row.worst_bound, up=True),
-    ]
-    plain = "".join(f"<td>{cell}</td>" for cell in cells)
-    mark = "" if everything else ' class="warn"'
-    return f'<tr><th scope="row">{row.nodes:,}</th>{plain}<td{mark}>{state}</td></tr>'
+    words = "Error during training, on a logarithmic scale."
+    return _section("Training", [words], _plot("curves", "curves of the error during training", drawn.note))
 
 
 def _network(network: Network | None, drawn: Drawn | None) -> str:
     if network is None or drawn is None:
         return ""
     pores, throats = len(np.asarray(network.position)), np.asarray(network.ends).shape[1]
-    words = f"{pores:,} pores and {throats:,} throats, never seen before. Drag to turn, scroll or pinch to come closer."
-    stage = f'<div class="stage">\n{_choice(drawn.figure["views"])}{_plot("network", "the network in space")}\n</div>'
-    return _section("One network, to turn", [words], stage + _notes([drawn.note]))
+    words = f"One of the unseen test networks: {pores:,} pores and {throats:,} throats. Drag to rotate, scroll or pinch to zoom."
+    stage = (
+        f'<div class="stage">\n{_choice(drawn.figure["views"])}{_plot("network", "three-dimensional view of the network")}\n</div>'
+    )
+    return _section("A network in 3-D", [words], stage + _notes([drawn.note]))
 
 
 def _choice(views: Sequence[Mapping[str, Any]]) -> str:
@@ -149,15 +135,19 @@ def _choice(views: Sequence[Mapping[str, Any]]) -> str:
         f'<button type="button" aria-pressed="{"false" if index else "true"}">{escape(view["name"])}</button>'
         for index, view in enumerate(views)
     )
-    return '<div class="choice" role="group" aria-label="colour by">' + "".join(buttons) + "</div>\n"
+    return '<div class="choice" role="group" aria-label="what the colours show">' + "".join(buttons) + "</div>\n"
 
 
 def _section(title: str, words: Sequence[str], content: str = "") -> str:
     return f"<section>\n<h2>{escape(title)}</h2>{_notes(words)}\n{content}\n</section>"
 
 
+def _finding(words: str) -> str:
+    return f'<p class="finding">{escape(words)}</p>'
+
+
 def _plot(name: str, label: str, note: str = "") -> str:
-    """Where a figure goes. Its note stands below, so that figures side by side begin at one height."""
+    """The place of a figure, with its note below."""
     return f'<div class="plot" id="{name}" role="img" aria-label="{escape(label)}"></div>{_notes([note])}'
 
 
@@ -166,8 +156,20 @@ def _notes(words: Sequence[str]) -> str:
 
 
 def _provenance(provenance: Mapping[str, Any]) -> str:
-    entries = (f"<div><dt>{escape(_words(name))}</dt><dd>{escape(_said(value))}</dd></div>" for name, value in provenance.items())
-    return "<dl>\n" + "\n".join(entries) + "\n</dl>"
+    """A table of two columns; a mapping is a group of rows below its name."""
+    groups = []
+    for name, value in provenance.items():
+        if isinstance(value, Mapping):
+            head = f'<tr><th scope="rowgroup" colspan="2">{escape(_words(name))}</th></tr>'
+            rows = [head, *(_provenance_row(inner, entry) for inner, entry in value.items())]
+        else:
+            rows = [_provenance_row(name, value)]
+        groups.append("<tbody>\n" + "\n".join(rows) + "\n</tbody>")
+    return "<table>\n<caption>How this page was made</caption>\n" + "\n".join(groups) + "\n</table>" if groups else ""
+
+
+def _provenance_row(name: object, value: object) -> str:
+    return f'<tr><th scope="row">{escape(_words(name))}</th><td>{escape(_said(value))}</td></tr>'
 
 
 def _words(name: object) -> str:
@@ -175,9 +177,9 @@ def _words(name: object) -> str:
 
 
 def _said(value: object) -> str:
-    """A value in a line: settings and versions are mappings, sizes are lists."""
+    """A value in a line: mappings and lists are joined."""
     if isinstance(value, Mapping):
-        return " · ".join(f"{_words(name)} {_said(entry)}" for name, entry in value.items())
+        return " · ".join(f"{_words(name)} {_said(entry)}" for name, entry in value.items()) or "none"
     if isinstance(value, list | tuple):
         return ", ".join(map(_said, value))
     if isinstance(value, bool):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from convergent.experiments.printed import VALUE_ITERATION
 from convergent.report import reproduction_figures as figures
 from convergent.report import reproduction_tables as tables
+from convergent.report.reproduction_summary import summary
 from convergent.training.run import read_json, write_atomically
 
 if TYPE_CHECKING:
@@ -20,15 +21,16 @@ if TYPE_CHECKING:
 Report = Mapping[str, Any]  # what experiments write
 Draw = Callable[[Mapping[str, Any]], "Figure | None"]
 
-VERDICTS = {True: "✓ holds", False: "✗ does not hold", None: "? cannot be told"}
-SMALL = "Small budget: for the form only. None of its numbers or statements says anything about the paper."
+VERDICTS = {True: "✓ holds", False: "✗ does not hold", None: "? undecided"}
+SMALL = "Small budget: for the form only. Its numbers and statements say nothing about the paper."
+STATES = "## Experiments and statements"
 DONE, QUICK, MISSING = "complete", "small budget: for the form only", "not run"
 
 HEAD = """# The paper, run again
 
-Every table and figure of *Convergent Graph Solvers* (ICLR 2022), from the files in `results/reproduce/`, which
-`convergent reproduce all` writes; this page is made of them and of the numbers printed in the paper, by the same command. Numbers
-are means ± standard deviations."""
+Every table and figure of *Convergent Graph Solvers* (ICLR 2022), computed again. `convergent reproduce all` writes the files in
+`results/reproduce/`; this page is made from them and from the numbers printed in the paper (option `--page`). Numbers are means ±
+standard deviations."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,14 @@ def write_page(folder: Path, page: Path) -> Path:
     unknown = [Section(name, name) for name in reports if name not in known]
     sections = [*SECTIONS, *unknown]
     page.parent.mkdir(parents=True, exist_ok=True)
-    parts = [HEAD, _overview(sections, reports), *(_section(section, reports.get(section.name), page) for section in sections)]
-    write_atomically(page, ("\n\n".join(parts) + "\n").encode())
+    parts = [
+        HEAD,
+        summary(reports),
+        STATES,
+        _overview(sections, reports),
+        *(_section(section, reports.get(section.name), page) for section in sections),
+    ]
+    write_atomically(page, ("\n\n".join(filter(None, parts)) + "\n").encode())
     return page
 
 
@@ -142,7 +150,7 @@ def _section(section: Section, report: Report | None, page: Path) -> str:
         f'!!! warning "Small budget"\n    {SMALL}' if report.get("quick") else "",
         _absent(report),
         section.table(table),
-        *(_drawn(table, name, caption, draw, page) for name, (caption, draw) in section.figures.items()),
+        *(drawn(table, name, caption, draw, page) for name, (caption, draw) in section.figures.items()),
         _bullets("Statements", map(_verdict, report.get("statements", ()))),
         _bullets("Where the settings are not the paper's", report.get("deviations", ())),
         _origin(report),
@@ -155,7 +163,7 @@ def _absent(report: Report) -> str:
     return f'!!! warning "Not complete"\n    Not run yet: {", ".join(missing)}.' if missing else ""
 
 
-def _drawn(table: Mapping[str, Any], name: str, caption: str, draw: Draw, page: Path) -> str:
+def drawn(table: Mapping[str, Any], name: str, caption: str, draw: Draw, page: Path) -> str:
     figure = draw(table)
     if figure is None:
         return ""
@@ -180,7 +188,7 @@ def _origin(report: Report) -> str:
         "seeds": ", ".join(map(str, report.get("seeds", ()))),
         "run at": commits,
         "on": "; ".join(map(_machine, report.get("machines", ()))),
-        "put together": str(report.get("date", "")),
+        "assembled": str(report.get("date", "")),
     }
     return "<small>" + " · ".join(f"{name} {said}" for name, said in facts.items() if said) + "</small>"
 

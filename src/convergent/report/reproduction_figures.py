@@ -29,10 +29,10 @@ GRID_COLOUR, EDGE_COLOUR = "#d9d9d9", "#b0b0b0"
 MEGABYTE = 1e6
 
 
-def save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path, dpi: int = DPI) -> None:
     """As PNG, drawn without a display; the same figure gives the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=DPI, metadata={"Software": None})
+    figure.savefig(path, dpi=dpi, metadata={"Software": None})
 
 
 # --- by kind of table ---
@@ -43,9 +43,9 @@ def mse_by_pores(table: Table) -> Figure | None:
     rows = {model: _runs(row) for model, row in table.get("rows", {}).items() if row.get("mse") and all(row["mse"])}
     if not rows or not table.get("sizes"):
         return None
-    figure, (axes,) = _new()
+    figure, (axes,) = new_figure()
     _medians(axes, table["sizes"], rows)
-    return _finished(figure, axes, "pores of the network", "mean squared error", y="log")
+    return finished(figure, axes, "pores of the network", "mean squared error", y="log")
 
 
 def mse_by_layers(table: Table) -> Figure | None:
@@ -57,17 +57,17 @@ def mse_by_layers(table: Table) -> Figure | None:
     stacks = {int(found[1]): each for name, each in runs.items() if (found := re.fullmatch(r"GNN\((\d+)\)", name))}
     if not stacks:
         return None
-    figure, (axes,) = _new()
+    figure, (axes,) = new_figure()
     depths = sorted(stacks)
     axes.plot(depths, [np.median(stacks[depth]) for depth in depths], color=COLOURS[0], label="GNN(n), median")
     dots = np.array([(depth, value) for depth in depths for value in stacks[depth]])
     axes.plot(*dots.T, "o", color=COLOURS[0], fillstyle="none", markersize=4, label="GNN(n), every run")
     others = {name: each for name, each in runs.items() if not name.startswith("GNN(")}
-    styles = islice(_styles(), 1, None)  # the first is taken
+    styles = islice(line_styles(), 1, None)  # the first is taken
     for (name, each), (colour, _, dashes) in zip(others.items(), styles, strict=False):
         axes.axhline(float(np.median(each)), color=colour, linestyle=dashes, label=name)
     axes.set_xticks(depths)
-    return _finished(figure, axes, "layers n", f"mean squared error at {LAYERS_AT} pores", y="log")
+    return finished(figure, axes, "layers n", f"mean squared error at {LAYERS_AT} pores", y="log")
 
 
 def training_curves(table: Table) -> Figure | None:
@@ -75,13 +75,13 @@ def training_curves(table: Table) -> Figure | None:
     rows = {model: row for model, row in table.get("rows", {}).items() if row.get("steps") and row.get("seeds")}
     if not rows:
         return None
-    figure, (axes,) = _new()
+    figure, (axes,) = new_figure()
     steps = next(iter(rows.values()))["steps"]
     runs = {model: np.array(list(row["seeds"].values()), dtype=float) for model, row in rows.items()}
     for model, colour in _medians(axes, steps, runs).items():
         if model.startswith("CGS"):
             axes.fill_between(steps, runs[model].min(0), runs[model].max(0), color=colour, alpha=0.15, linewidth=0)
-    return _finished(figure, axes, "gradient steps", "mean squared error", y="log")
+    return finished(figure, axes, "gradient steps", "mean squared error", y="log")
 
 
 def errors_by_size(table: Table, printed: Mapping[str, Mapping[str, Sequence[Cell]]]) -> Figure | None:
@@ -90,9 +90,9 @@ def errors_by_size(table: Table, printed: Mapping[str, Mapping[str, Sequence[Cel
     columns = [tuple(column) for column in table.get("columns", ())]
     if not rows or not columns:
         return None
-    figure, (axes,) = _new()
+    figure, (axes,) = new_figure()
     offsets = np.linspace(-0.3, 0.3, len(rows)) if len(rows) > 1 else [0.0]
-    for (model, cells), (colour, marker, _), offset in zip(rows.items(), _styles(), offsets, strict=False):
+    for (model, cells), (colour, marker, _), offset in zip(rows.items(), line_styles(), offsets, strict=False):
         for where, cell in enumerate(cells):
             _dot(axes, where + offset, cell, colour, marker, filled=True)
         for where, cell in enumerate(at_columns(printed.get(model, {}).get("mape", ()), columns)):
@@ -100,7 +100,7 @@ def errors_by_size(table: Table, printed: Mapping[str, Mapping[str, Sequence[Cel
         axes.plot([], [], marker, color=colour, label=model)
     axes.plot([], [], "o", color="#555555", fillstyle="none", label="the paper's")
     axes.set_xticks(range(len(columns)), [f"{states}, {actions}" for states, actions in columns])
-    return _finished(figure, axes, "states, actions", "mean absolute percentage error", y="log")
+    return finished(figure, axes, "states, actions", "mean absolute percentage error", y="log")
 
 
 def errors_by_gamma(table: Table) -> Figure | None:
@@ -110,22 +110,22 @@ def errors_by_gamma(table: Table) -> Figure | None:
     if not ours or not columns:
         return None
     theirs = _by_gamma({name: at_columns(row["mape"], columns) for name, row in VALUE_ITERATION["ablation-gamma"].items()})
-    figure, (axes,) = _new()
-    for where, ((states, actions), (colour, marker, _)) in enumerate(zip(columns, _styles(), strict=False)):
+    figure, (axes,) = new_figure()
+    for where, ((states, actions), (colour, marker, _)) in enumerate(zip(columns, line_styles(), strict=False)):
         _line_of_means(axes, ours, where, color=colour, marker=marker, label=f"{states} states, {actions} actions")
         _line_of_means(axes, theirs, where, color=colour, marker=marker, linestyle="--", fillstyle="none", alpha=0.7)
-    return _finished(figure, axes, "contraction γ", "mean absolute percentage error")
+    return finished(figure, axes, "contraction γ", "mean absolute percentage error")
 
 
 def errors_by_graphs(table: Table) -> Figure | None:
     rows = {model: row["mape"] for model, row in table.get("rows", {}).items() if row.get("mape")}
     if not rows or not table.get("sizes"):
         return None
-    figure, (axes,) = _new()
+    figure, (axes,) = new_figure()
     _error_bars(axes, table["sizes"], rows)
     axes.set_xscale("log", base=2)
     axes.set_xticks(table["sizes"], [f"{size:,}" for size in table["sizes"]])
-    return _finished(figure, axes, "training graphs", "mean absolute percentage error")
+    return finished(figure, axes, "training graphs", "mean absolute percentage error")
 
 
 def values_on_graphs(table: Table) -> Figure | None:
@@ -133,7 +133,7 @@ def values_on_graphs(table: Table) -> Figure | None:
     graphs = [graph for graph in table.get("graphs", ()) if graph.get("predicted") and graph.get("true")]
     if not graphs:
         return None
-    figure, axes = _new(rows=len(graphs), columns=2, height=2.8 * len(graphs))
+    figure, axes = new_figure(rows=len(graphs), columns=2, height=2.8 * len(graphs))
     for number, graph in enumerate(graphs):
         low, high = (choose([*graph["predicted"], *graph["true"]]) for choose in (min, max))
         places = np.asarray(graph.get("positions") or _circle(len(graph["true"])), dtype=float)
@@ -150,15 +150,15 @@ def runtime(table: Table) -> Figure | None:
     rows, sizes = table.get("rows", {}), table.get("sizes")
     if not rows or not sizes:
         return None
-    figure, axes = _new(columns=2, height=3.8)
+    figure, axes = new_figure(columns=2, height=3.8)
     for axis, column, unit, label in zip(
         axes, ("median", "memory"), (1, GIBIBYTE), ("seconds (median)", "peak memory in GiB"), strict=True
     ):
-        for (method, row), (colour, marker, dashes) in zip(rows.items(), _styles(), strict=False):
+        for (method, row), (colour, marker, dashes) in zip(rows.items(), line_styles(), strict=False):
             pairs = [(size, value / unit) for size, value in zip(sizes, row.get(column) or (), strict=False) if value]
             axis.plot(*_split(pairs), color=colour, marker=marker, linestyle=dashes, label=method, markersize=4, linewidth=1.2)
         axis.set(xscale="log", yscale="log", xlabel="states", ylabel=label)
-        _gridded(axis)
+        gridded(axis)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8, frameon=False)
     return figure
 
@@ -167,39 +167,39 @@ def memory_by_iterations(table: Table) -> Figure | None:
     rows = {name: row for name, row in table.get("rows", {}).items() if row.get("iterations")}
     if not rows:
         return None
-    figure, (axes,) = _new()
-    for (gradient, row), (colour, marker, _) in zip(rows.items(), _styles(), strict=False):
+    figure, (axes,) = new_figure()
+    for (gradient, row), (colour, marker, _) in zip(rows.items(), line_styles(), strict=False):
         for column, name, dashes in (("saved", "saved for the gradient", "-"), ("peak", "peak of a step", ":")):
             pairs = [(n, value / MEGABYTE) for n, value in zip(row["iterations"], row.get(column) or (), strict=False) if value]
             axes.plot(*_split(pairs), color=colour, marker=marker, linestyle=dashes, label=f"{gradient}: {name}")
-    return _finished(figure, axes, "iterations", "MB")
+    return finished(figure, axes, "iterations", "MB")
 
 
 # --- strokes ---
 
 
-def _new(rows: int = 1, columns: int = 1, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
+def new_figure(rows: int = 1, columns: int = 1, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
     figure = Figure((WIDTH, height), layout="constrained")
     return figure, list(np.atleast_1d(figure.subplots(rows, columns)).flat)
 
 
-def _styles() -> Iterator[tuple[str, str, str]]:
+def line_styles() -> Iterator[tuple[str, str, str]]:
     """Colour, marker and dashes without end; where a colour comes again, its marker and dashes are others."""
     for number in count():
         again, place = divmod(number, len(COLOURS))
         yield COLOURS[place], MARKERS[(place + 3 * again) % len(MARKERS)], DASHES[(place + again) % len(DASHES)]
 
 
-def _finished(figure: Figure, axes: Axes, x_label: str, y_label: str, y: str = "linear") -> Figure:
+def finished(figure: Figure, axes: Axes, x_label: str, y_label: str, y: str = "linear") -> Figure:
     axes.set(xlabel=x_label, ylabel=y_label, yscale=y)
-    _gridded(axes)
+    gridded(axes)
     figure.legend(loc="outside right upper", fontsize=8, frameon=False)
     return figure
 
 
-def _gridded(axes: Axes) -> None:
+def gridded(axes: Axes) -> None:
     axes.grid(color=GRID_COLOUR, linewidth=0.5)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -217,7 +217,7 @@ def _medians(axes: Axes, x: Sequence[float], rows: Mapping[str, np.ndarray]) -> 
     for number, name in enumerate(deep):
         label = f"{deep[0]} to {deep[-1]}" if number == 0 else None
         axes.plot(x, np.median(rows[name], 0), color=EDGE_COLOUR, linewidth=0.9, label=label, zorder=1)
-    styles = dict(zip([name for name in rows if name not in deep], _styles(), strict=False))
+    styles = dict(zip([name for name in rows if name not in deep], line_styles(), strict=False))
     for name, (colour, marker, dashes) in styles.items():
         points = np.median(rows[name], 0)
         axes.plot(x, points, color=colour, marker=marker, linestyle=dashes, markersize=4, linewidth=1.2, label=name)
@@ -226,7 +226,7 @@ def _medians(axes: Axes, x: Sequence[float], rows: Mapping[str, np.ndarray]) -> 
 
 def _error_bars(axes: Axes, x: Sequence[float], rows: Mapping[str, Sequence[Cell]]) -> None:
     """Mean and standard deviation of every row against x."""
-    for (name, cells), (colour, marker, dashes) in zip(rows.items(), _styles(), strict=False):
+    for (name, cells), (colour, marker, dashes) in zip(rows.items(), line_styles(), strict=False):
         found = [(where, *cell) for where, cell in zip(x, cells, strict=False) if cell]
         where, mean, spread = zip(*found, strict=True) if found else ((), (), ())
         style: dict[str, Any] = {"color": colour, "marker": marker, "linestyle": dashes, "markersize": 4, "linewidth": 1.2}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from convergent.experiments.printed import CLASSIFICATION, GRID, SETS, Cell
@@ -16,10 +16,13 @@ NONE = "–"
 DIFFERENCE = "Difference: ours minus the paper's, in units of the paper's standard deviation."
 MEASURES = {"mape": "Mean absolute percentage error", "policy_accuracy": "Policy accuracy"}
 CEILING = (
-    "**What the labels allow**: the most that any network which passes messages can get right, since it answers graphs alike that "
-    "colour refinement cannot tell apart; of test graphs with their labels known"
+    "**Upper bound on the accuracy**: a network that passes messages gives the same answer for graphs that colour refinement "
+    "cannot distinguish, also where their labels differ; the bound for test graphs uses their labels"
 )
-PROCEDURES = {"A": "The moment that is best on average over the folds (A)", "B": "Every fold at its own best moment (B)"}
+PROCEDURES = {
+    "A": "One evaluation step for all folds, the best on average (A)",
+    "B": "The best evaluation step of each fold (B)",
+}
 
 
 # --- by kind of table ---
@@ -40,7 +43,7 @@ def value_iteration(table: Table, printed: Mapping[str, Mapping[str, Sequence[Ce
 
 
 def classification(table: Table) -> str:
-    """Both procedures beside the paper; then what they give if models are tested once an epoch."""
+    """Both procedures beside the paper; then what they give with one evaluation an epoch."""
     parts = []
     for procedure, words in PROCEDURES.items():
         found = table.get(procedure) or {}
@@ -53,7 +56,7 @@ def classification(table: Table) -> str:
     for procedure in PROCEDURES:
         found = table.get(procedure) or {}
         if rows := present(found.get("by_epoch") or {}):
-            parts.append(f"**The same, tested once an epoch ({procedure})**\n\n{_cells(found['columns'], rows)}")
+            parts.append(f"**The same with one evaluation an epoch ({procedure})**\n\n{_cells(found['columns'], rows)}")
     if ceiling := {name: limit for name, limit in (table.get("ceiling") or {}).items() if limit}:
         rows = {f"{part} graphs": [limit[part] for limit in ceiling.values()] for part in ("train", "test")}
         parts.append(f"{CEILING}\n\n{_cells(list(ceiling), rows)}")
@@ -95,7 +98,7 @@ def runtime(table: Table) -> str:
     rows, sizes = table.get("rows", {}), table.get("sizes", ())
     if not rows or not sizes:
         return ""
-    limits = {"memory": f"over {_size(table.get('memory_limit'))}", "time": f"over {table.get('most_seconds', 0):g} s"}
+    limits = {"memory": f"over {memory_words(table.get('memory_limit'))}", "time": f"over {table.get('most_seconds', 0):g} s"}
     asked = table.get("repeats", 0)
 
     def row(where: int, size: int) -> list[str]:
@@ -116,7 +119,7 @@ def complexity(table: Table) -> str:
     heads = ["iterations", *(f"{name}: {what}" for name in rows for what in ("saved", "peak"))]
     first = next(iter(rows.values()))
     body = [
-        [f"{count:,}", *(_size(row.get(column, [])[where]) for row in rows.values() for column in ("saved", "peak"))]
+        [f"{count:,}", *(memory_words(row.get(column, [])[where]) for row in rows.values() for column in ("saved", "peak"))]
         for where, count in enumerate(first["iterations"])
     ]
     return grid(heads, body)
@@ -166,6 +169,23 @@ def _moments(cell: Cell, digits: int | None = None) -> str:
     return " ± ".join(said)
 
 
+def times(value: float | None) -> str:
+    """A ratio with about three digits: 0.75, 9.22, 31.3, 6,936."""
+    if value is None:
+        return NONE
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def listed(items: Iterable[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    *first, last = items
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def bullets(items: Iterable[str]) -> str:
+    return "\n".join(f"- {item}" for item in items if item)
+
+
 def _difference(ours: Cell, printed: Cell) -> str:
     if not ours or ours[0] is None or not printed or printed[0] is None or not printed[1]:
         return NONE
@@ -177,15 +197,15 @@ def _timed(row: Mapping[str, Any], where: int, size: int, asked: int, limits: Ma
     if median is None:
         return limits.get(stopped.get("by", ""), NONE) if stopped.get("at") == size else NONE
     times = row["repeats"][where]
-    return f"{_seconds(median)}, {_size(row['memory'][where])}" + ("" if times == asked else f" ({times} times)")
+    return f"{time_words(median)}, {memory_words(row['memory'][where])}" + ("" if times == asked else f" ({times} times)")
 
 
-def _seconds(value: float) -> str:
+def time_words(value: float) -> str:
     scale, unit = (1, "s") if value >= 1 else (1e3, "ms") if value >= 1e-3 else (1e6, "µs")
     return f"{value * scale:.3g} {unit}"
 
 
-def _size(value: int | None) -> str:
+def memory_words(value: int | None) -> str:
     if value is None:
         return NONE
     scale, unit = (GIBIBYTE, "GiB") if value >= GIBIBYTE else (2**20, "MiB") if value >= 2**20 else (2**10, "KiB")

@@ -5,6 +5,7 @@ from convergent.solvers.auto import Auto, suggest
 from convergent.solvers.bicgstab import BiCGStab
 from convergent.solvers.deflated import Deflated
 from convergent.solvers.direct import Direct
+from convergent.solvers.elimination import Elimination
 from convergent.solvers.gmres import GMRES
 from convergent.solvers.loop import run
 from convergent.solvers.multigrid import Multigrid
@@ -20,6 +21,7 @@ __all__ = [
     "Burst",
     "Deflated",
     "Direct",
+    "Elimination",
     "Multigrid",
     "Picard",
     "Solution",

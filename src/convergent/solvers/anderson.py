@@ -18,9 +18,17 @@ STAGNATION = 60
 
 @dataclass(frozen=True)
 class Anderson(Solver):
-    """x <- T(x) - sum_k g_k (differences of T(x)), where g brings the differences of the residual closest to the residual.
+    r"""Anderson acceleration, for linear and non-linear maps:
 
-    Works for non-linear maps. Coefficients are those of each graph and head alone. A lane whose residual grew takes a plain step.
+    .. math::
+        x \leftarrow T(x) - \sum_k g_k\, \Delta T_k, \qquad
+        g = \operatorname{argmin}_g \left\| r - \sum_k g_k\, \Delta r_k \right\|_2
+
+    where :math:`r = T(x) - x`, and the differences are those between the last steps. Each graph and head has its own coefficients,
+    and takes a plain step when its residual has grown.
+
+    Args:
+        depth: how many differences are kept.
     """
 
     depth: int = 5

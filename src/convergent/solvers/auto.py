@@ -10,6 +10,7 @@ from convergent.solvers.anderson import Anderson
 from convergent.solvers.bicgstab import BiCGStab
 from convergent.solvers.deflated import Deflated
 from convergent.solvers.direct import DENSE_NODES, Direct
+from convergent.solvers.elimination import Elimination, eliminates, near_one
 from convergent.solvers.multigrid import Multigrid
 from convergent.solvers.picard import Picard
 from convergent.solvers.solver import Solver
@@ -23,12 +24,14 @@ HEAVY = 4_000_000  # weights of a heavy problem: a step on a GPU takes longer th
 
 @dataclass(frozen=True)
 class Auto(Solver):
-    """Picks by the number of Picard steps the contraction calls for, the size of the graphs, and what is seen on the way."""
+    """Chooses the method by the number of Picard steps needed, the sizes of the graphs, and the observed convergence."""
 
     settles = SETTLES["cpu"][0]
 
     def settling(self, fixed: FixedPointMap) -> int:
-        """A GPU has taken a thousand steps before another method has begun."""
+        """A GPU has taken a thousand steps before another method has begun. Near one elimination needs none of them."""
+        if near_one(fixed) and fixed.linear:
+            return 0
         dense, other = SETTLES[_kind(fixed)]
         return dense if fixed.graph.largest <= DENSE_NODES else other
 
@@ -38,7 +41,12 @@ class Auto(Solver):
 
 @singledispatch
 def suggest(fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
-    """The methods to try on this kind of map, in order. A new kind of map registers its own."""
+    """The methods to try on this kind of map, in order. Register another plan for a new kind of map with ``suggest.register``.
+
+    Args:
+        fixed: the map, whose class selects the plan.
+        picard_steps: number of Picard steps that would reach the tolerance.
+    """
     return [Picard()] if picard_steps <= FEW_STEPS else [Anderson(), Picard()]
 
 
@@ -46,6 +54,8 @@ def suggest(fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
 def _(fixed: LinearMap, picard_steps: float) -> list[Solver]:
     if picard_steps <= FEW_STEPS:
         return [Picard()]
+    if eliminates(fixed):
+        return [Elimination(), Picard()]
     if fixed.graph.largest <= DENSE_NODES:
         return [Direct(), Picard()]  # deflated steps have been tried
     light, heavy = TRIALS[_kind(fixed)]

@@ -18,7 +18,7 @@ STAGNATION = 60  # steps without a better residual after which a burst gives up
 
 @dataclass(frozen=True)
 class BiCGStab(Solver):
-    """Solves (I - W) x = b for every graph and head with its own coefficients; two products with W a step."""
+    """Solves (I - W) x = b for every graph and head with its own coefficients; a step takes two products with W."""
 
     only_linear = True
 

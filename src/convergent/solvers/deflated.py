@@ -16,9 +16,11 @@ from convergent.solvers.solver import Burst, Solver
 class Deflated(Solver):
     """Picard steps, each followed by the best constant shift of every graph and head.
 
-    On graphs that mix fast the constant is the one slow part of the error, and without it the iteration converges at the rate of
-    the second eigenvalue, whatever the contraction. A lane that does worse than Picard is certain to do becomes plain Picard.
-    After ``trial`` steps the rate is looked at, and a method that is faster at slow smooth error takes over where there is one.
+    On well-connected graphs the constant is the only slow part of the error. Without it the iteration converges at the rate of the
+    second eigenvalue, whatever the contraction. A graph and head that converges more slowly than Picard must, changes to Picard.
+
+    Args:
+        trial: steps after which the convergence rate is measured; ``Auto`` continues with another method if it is too low.
     """
 
     trial: int = 96

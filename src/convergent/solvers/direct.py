@@ -17,7 +17,7 @@ DENSE_NODES = 128  # above this a dense LU costs more than the sparse one
 
 @dataclass(frozen=True)
 class Direct(Solver):
-    """Factorises I - W of every graph and head: dense up to a hundred nodes or so, sparse (SuperLU, in float64) above."""
+    """Factorises I - W of every graph and head: dense up to 128 nodes, sparse above (SuperLU, in float64, on the CPU)."""
 
     only_linear = True
 

@@ -18,7 +18,11 @@ CHECK = 5  # steps between two looks at the smallest residual in the space
 
 @dataclass(frozen=True)
 class GMRES(Solver):
-    """Minimises the residual over ``restart`` products with W; keeps ``restart`` vectors. Never makes a residual larger."""
+    """Minimises the residual over a Krylov space, and restarts from the minimiser. The residual never grows.
+
+    Args:
+        restart: dimension of the space, which is the number of vectors kept.
+    """
 
     restart: int = 20
 

@@ -25,6 +25,7 @@ from convergent.errors import ConvergenceError, InputError, expect
 from convergent.graph import SMALL, Graph
 from convergent.kernels import ROOM, SAFETY, Accuracy, clear_of
 from convergent.maps import FixedPointMap, LinearMap
+from convergent.solvers.elimination import eliminates, factors_of
 from convergent.solvers.picard import Picard
 from convergent.solvers.solution import Solution, Status, used_methods
 from convergent.solvers.solver import Burst, Solver
@@ -36,9 +37,17 @@ WORK = 4e9  # weights read in one burst at most, so that an interrupt is heard w
 
 
 def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Tensor | None = None, still: bool = False) -> Solution:
-    """Solve without gradient.
+    """Solve without a gradient, as ``solve`` does under ``torch.no_grad``.
 
-    ``tol`` [G, H] takes the place of the solver's own tolerance where it is given; ``still``: take no step, certify ``x0``.
+    Args:
+        solver: the method and its settings.
+        fixed: the map.
+        x0: where to start, [N, H]; None: zero.
+        tol: a tolerance for every graph and head, [G, H], in place of the solver's own.
+        still: take no step, and certify ``x0``.
+
+    Raises:
+        ConvergenceError: the tolerance was not reached and ``solver.throw`` is set.
     """
     solver.check(fixed)
     if x0 is not None:
@@ -87,7 +96,7 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
     small = fixed.graph.small
     absolute, rtol = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
     gap = certify.gap(fixed)
-    factor = None if solver.certify == "plain" else (1 + gap) * amplification(fixed)
+    factor = None if solver.certify != "tight" else (1 + gap) * amplification(fixed)
     tolerances = absolute * (1 - gap), rtol * (1 - gap)
     accuracy = Accuracy(fixed.contraction, factor, *tolerances, certify.unit(fixed), solver.refine, limit, gap)
     result = fixed.settle(x0, small, accuracy)
@@ -115,10 +124,14 @@ def capturing(device: torch.device) -> bool:
 def amplification(fixed: FixedPointMap) -> Tensor:
     """The sharper factor from residual to error, [G, H], for a solve of its own."""
     plain = certify.plain_amplification(fixed.contraction)
-    dominating = fixed.dominating().widened()
-    auto = Solver.methods["Auto"](throw=False)
-    v = run(auto, dominating, tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
-    return torch.minimum(plain, certify.tight_amplification(dominating, v))
+    dominating = fixed.dominating()
+    if eliminates(dominating):
+        v = factors_of(dominating).solve(dominating.bias.double())
+    else:
+        auto = Solver.methods["Auto"](throw=False)
+        dominating = dominating.widened()
+        v = run(auto, dominating, tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
+    return torch.minimum(plain, certify.tight_amplification(dominating.widened(), v))
 
 
 def _brought(place: torch.device, *numbers: Tensor) -> Sequence[Tensor]:
@@ -150,6 +163,7 @@ class _State:
     bound: Tensor = field(init=False)
     allowed: Tensor | float = field(init=False)
     steps: Tensor = field(init=False)  # [G]
+    sharpens: bool = False  # the tight certificate takes over where rounding is too much for the plain one
     used: set[str] = field(default_factory=set)
     stage: int = 0
     expected: float = 0.0  # steps the present method still needs at the rate it has shown
@@ -166,13 +180,15 @@ class _State:
         residual = of_start[0] if of_start else size
         if x0 is None and not fixed.linear:  # T(0) is a bias only where there is no activation, which rounds
             residual = residual + 4 * torch.finfo(fixed.dtype).eps * bias_size
-        plain = solver.certify == "plain"
         gap = certify.gap(fixed)
-        factor = certify.plain_amplification(contraction, gap) if plain else (1 + gap) * amplification(fixed).to(place)
+        plain = certify.plain_amplification(contraction, gap)
+        tight = solver.certify == "tight" or (solver.certify == "auto" and bool((contraction >= 1).any()))
+        factor = (1 + gap) * amplification(fixed).to(place) if tight else plain
         inputs = (x0, *fixed.parameters())
         absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol.to(place), 0.0)
         strict = (gap, absolute * (1 - gap), relative * (1 - gap))
         state = cls(solver, fixed, x0, inputs, *strict, contraction, factor, bias_size, [], defect, residual)
+        state.sharpens = solver.certify == "auto" and not tight
         state.status = torch.full_like(residual, Status.BUDGET, dtype=torch.int8)
         state.steps = torch.zeros(len(residual), dtype=torch.long, device=place)
         # |x*| >= |T(0)| / (1 + c): a relative tolerance has a scale before there is an answer
@@ -215,6 +231,11 @@ class _State:
         if rounded is not None:  # x may be better than what is left of it
             hopeless = hopeless | ((rounded > 0) & (own <= torch.maximum(wanted / ROOM, torch.minimum(4 * floor, wanted))))
             room = torch.maximum(room - rounded, room / ROOM)
+        if self.sharpens and bool((hopeless & self.active).any()):
+            self.sharpens = False
+            self.amplification = amplification(self.fixed).to(self.amplification.device) * (1 + self.gap)
+            self.certify(size, scale, rounded)
+            return
         self.status.masked_fill_(hopeless & self.active, Status.PRECISION)
         self.count()
         # a goal below the rounding of the defect itself is out of reach
@@ -396,7 +417,7 @@ def _explain(solution: Solution, failed: Tensor, solver: Solver, fixed: FixedPoi
         Status.PRECISION: (
             f"is as close as {solution.value.dtype} allows; ask for tol >= {_round_up(bound)}"
             + ("" if solver.refine or fixed.dtype == torch.float64 else ", or pass refine=True for an answer in float64")
-            + ("" if solver.certify == "tight" else ', or certify="tight" for a sharper bound')
+            + (', or certify="tight" for a sharper bound' if solver.certify == "plain" else "")
         ),
         Status.OVERFLOW: "left the range of numbers; scale the bias down",
     }

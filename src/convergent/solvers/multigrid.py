@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from convergent.factors import version
 from convergent.graph import Graph
 from convergent.kernels import Rows, backend
 from convergent.kernels.reference import row_of_position
 from convergent.maps import FixedPointMap, LinearMap
-from convergent.maps.base import version
 from convergent.solvers.bicgstab import BiCGStab
 from convergent.solvers.solver import Burst, Solver
 
@@ -41,9 +41,9 @@ LOSS = 3e-3  # single precision is enough while its rounding, times 1 / (1 - c),
 
 @dataclass(frozen=True)
 class Multigrid(BiCGStab):
-    """BiCGStab with a V-cycle of smoothed aggregation before every product: for large graphs with slow, smooth error.
+    """BiCGStab, preconditioned by a V-cycle of smoothed aggregation: for large graphs with smooth errors, such as grids.
 
-    The number of steps hardly grows with the size of the graph or with 1 / (1 - c).
+    The number of steps hardly grows with the size of the graph or with 1 / (1 - c), where c is the contraction factor.
     """
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:

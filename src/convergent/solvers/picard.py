@@ -13,7 +13,10 @@ from convergent.solvers.solver import Burst, Solver
 
 @dataclass(frozen=True)
 class Picard(Solver):
-    """x <- T(x). It always converges, by the factor c a step; nothing beats it while c is well below one."""
+    r"""Iterates :math:`x \leftarrow T(x)`.
+
+    It always converges, by the contraction factor in every step, and is the fastest method while that is well below one.
+    """
 
     def burst(self, fixed: FixedPointMap, start: Tensor | None, goal: Tensor, limit: int) -> Burst:
         first = fixed.at_zero() if start is None else start  # T(0) is known: the first step is free

@@ -13,25 +13,32 @@ from convergent.solvers.solver import Solver
 
 
 class Status(IntEnum):
-    """How one graph and head ended."""
+    """The outcome of a solve for one graph and head.
+
+    Attributes:
+        CONVERGED: the certified error is within the tolerance.
+        PRECISION: the dtype cannot represent the answer within the tolerance.
+        BUDGET: ``max_iterations`` ran out.
+        OVERFLOW: the answer is too large for the dtype.
+    """
 
     CONVERGED = 0
-    PRECISION = 1  # as exact as the dtype allows, which is not enough for the tolerance
-    BUDGET = 2  # max_iterations ran out
-    OVERFLOW = 3  # the answer is too large for the dtype
+    PRECISION = 1
+    BUDGET = 2
+    OVERFLOW = 3
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """A fixed point and its certificate.
+    """A fixed point with a certified error bound.
 
     Attributes:
         value: [N, H], differentiable in the map's parameters.
         residual: [G, H], the norm of T(value) - value.
-        error_bound: [G, H]; no entry of ``value`` is further than this from the exact fixed point (for an adjoint map: the
-            sum over the nodes of a graph is not).
+        error_bound: [G, H], upper bound on the error of each entry of ``value`` (for an adjoint map: on the sum of the errors
+            over the nodes of a graph).
         status: [G, H], a ``Status`` for every graph and head.
-        steps: [G], steps of the method each graph took.
+        steps: [G], steps that each graph took.
         used: [methods], which methods took part.
     """
 
@@ -49,12 +56,12 @@ class Solution:
 
     @property
     def iterations(self) -> int:
-        """The largest number of steps any graph took."""
+        """The largest number of steps that a graph took."""
         return int(self.steps.max()) if self.steps.numel() else 0
 
     @property
     def method(self) -> str:
-        """The method or, all of them together, the methods that found the value."""
+        """The methods that took part, joined by " + "."""
         return " + ".join(name for name, used in zip(Solver.methods, self.used.tolist(), strict=True) if used) or "none"
 
     def tensors(self) -> tuple[Tensor, ...]:

@@ -19,7 +19,12 @@ TOLERANCE = 1e-6
 
 
 class Burst(NamedTuple):
-    """A stretch of steps between two looks at the true defect."""
+    """The result of some steps of a method, after which the loop evaluates the defect.
+
+    Attributes:
+        x: node values, [N, H].
+        steps: steps that each graph took, [G].
+    """
 
     x: Tensor  # [N, H]
     steps: Tensor  # [G]
@@ -27,24 +32,26 @@ class Burst(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Solver:
-    """Settings of a solve; a subclass is a method.
+    """The settings of a solve, which all methods share. A subclass is a method.
 
     Args:
-        tol: the largest error the answer may have in any entry, certified.
+        tol: certified upper bound on the error of every entry of the answer.
         rtol: the same, relative to the largest entry of the answer; the two are added. Where neither is given, tol is 1e-6, and for
-            float32, which cannot hold larger numbers that closely, rtol is 1e-6 as well; where one is given, the other is 0.
-        max_iterations: a budget of steps; None: as many as the contraction calls for.
-        throw: raise ``ConvergenceError`` where the tolerance was not met, or only say so in ``Solution.status``.
-        certify: "plain", or "tight" for a sharper bound at the cost of one more solve (see ``convergent.certify``).
-        refine: return the answer in float64 whatever the dtype of the map (steps stay in the map's dtype, residuals are
-            always float64). Without it the answer has the dtype of the map, and a tolerance below its rounding is reported.
+            maps in float32 rtol is 1e-6 as well, because float32 cannot represent large numbers with an error of 1e-6. Where one is
+            given, the other is 0.
+        max_iterations: a budget of steps; None: as many as needed.
+        throw: raise ``ConvergenceError`` if the tolerance was not reached; otherwise only ``Solution.status`` says so.
+        certify: "plain"; "tight", a sharper bound at the cost of one more solve; or "auto": tight only where rounding
+            keeps the plain bound above the tolerance (see ``convergent.certify``).
+        refine: return the answer in float64 whatever the dtype of the map. (Steps are taken in the dtype of the map, residuals are
+            always in float64.) Otherwise the answer has the dtype of the map, and a tolerance below its rounding is reported.
     """
 
     tol: float | None = None
     rtol: float | None = None
     max_iterations: int | None = None
     throw: bool = True
-    certify: str = "plain"
+    certify: str = "auto"
     refine: bool = False
 
     methods: ClassVar[dict[str, type[Solver]]] = {}
@@ -75,10 +82,12 @@ class Solver:
 
     def settling(self, fixed: FixedPointMap) -> int:
         """Steps that a certified solve of this map's small graphs in one call may take."""
+        if self.settles and not fixed.contraction.is_cuda and bool((fixed.contraction >= 1).any()):
+            return 0  # its certificate is 1 / (1 - c)
         return self.settles
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
-        """The methods to try, in order: the next one takes over where one no longer gets closer."""
+        """The methods to try, in order: the next one takes over when one makes no more progress."""
         return [self]
 
     def patience(self) -> int | None:
@@ -86,15 +95,15 @@ class Solver:
         return None
 
     def burst(self, fixed: FixedPointMap, start: Tensor | None, goal: Tensor, limit: int) -> Burst:
-        """Steps from ``start`` (None: zero) until the residual of each graph and head is at most ``goal`` [G, H].
+        """Take steps from ``start`` (None: zero) until the residual of each graph and head is at most ``goal`` [G, H].
 
-        A lane whose goal is infinite is done already. May stop early where it cannot get closer; the caller looks at the
-        true defect and decides what comes next.
+        Where the goal is infinite, the graph and head is finished already. The method may stop early when it makes no more
+        progress: the caller evaluates the defect and decides how to continue.
         """
         raise InputError(f"solver: expected a method, but got {type(self).__name__}, which has no steps of its own")
 
     def check(self, fixed: FixedPointMap) -> None:
-        """Raise where this method cannot serve this map."""
+        """Raise an ``InputError`` if this method does not support this map."""
         if self.only_linear and not fixed.linear:
             raise InputError(
                 f"solver: expected a method for non-linear maps (Picard, Anderson or Auto) with {type(fixed).__name__}, "
@@ -109,6 +118,11 @@ class Solver:
 
 @lru_cache(maxsize=256)
 def decoded(text: str) -> Solver:
+    """The solver that ``Solver.encoded`` wrote as a string.
+
+    Args:
+        text: the method and its settings.
+    """
     method, *settings = text.split(";")
     pairs = (setting.split("=", 1) for setting in settings)
     return Solver.methods[method](**{name: ast.literal_eval(value) for name, value in pairs})

@@ -13,6 +13,8 @@ from torch import Tensor
 from convergent.errors import expect
 from convergent.graph import Graph, overwrite
 
+MOST_NUMBERS = 2**31  # that a task makes at once: 16 GiB in double precision
+
 
 @dataclass(frozen=True)
 class GraphBatch:

@@ -4,43 +4,31 @@
     edges   graph, source, target, and a column per feature; the source depends on the target
 
 Ids of graphs and nodes may be any strings. A cell that cannot be read raises one line that names file, row and column; rows are
-numbered as a spreadsheet shows them, with the header as row 1. Columns of text are one-hot; their categories are those of the
-training set, and belong to the ``Schema``, which the model keeps.
+numbered as a spreadsheet shows them, with the header as row 1, and empty rows are left out. Columns of text are one-hot; their
+categories are those of the training set, and belong to the ``Schema``, which the model keeps.
+
+A folder that is read as a whole, to train, may have its rows in any order; what ``stream_folder`` reads has them graph by graph.
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from convergent.errors import InputError, expect
+from convergent.settings import Name, build, check_fields
+from convergent.storage.files import whole_file
 from convergent.tasks.batch import GraphBatch
-
-if TYPE_CHECKING:
-    import pandas
+from convergent.tasks.table import Column, Table, read_cells
 
 ENDINGS = ("csv", "parquet")
 NODE_IDS, EDGE_IDS = ("graph", "node"), ("graph", "source", "target")
-MOST_CATEGORIES = 100
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column of a table; with categories it is text and becomes as many columns of zeros and ones."""
-
-    name: str
-    categories: tuple[str, ...] | None = None
-
-    @property
-    def width(self) -> int:
-        return 1 if self.categories is None else len(self.categories)
 
 
 @dataclass(frozen=True)
@@ -49,20 +37,34 @@ class Schema:
 
     nodes: tuple[Column, ...]
     edges: tuple[Column, ...]
-    targets: tuple[str, ...]
+    targets: tuple[Name, ...]
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        _check_names("nodes", [column.name for column in self.nodes], NODE_IDS)
+        _check_names("edges", [column.name for column in self.edges], EDGE_IDS)
+        _check_names("targets", self.targets, NODE_IDS)
+        both = sorted({column.name for column in self.nodes} & set(self.targets))
+        expect(not both, "targets", "columns that are no features", ", ".join(both))
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """How many numbers describe a node and an edge; a table without any features has a column of ones."""
+        nodes, edges = (sum(column.width for column in columns) for columns in (self.nodes, self.edges))
+        return nodes or 1, edges or 1
 
     def to_json(self) -> dict[str, Any]:
-        def listed(columns: tuple[Column, ...]) -> list[dict[str, Any]]:
-            return [{"name": column.name, "categories": column.categories and list(column.categories)} for column in columns]
-
-        return {"nodes": listed(self.nodes), "edges": listed(self.edges), "targets": list(self.targets)}
+        return asdict(self)
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Schema:
-        def columns(items: list[dict[str, Any]]) -> tuple[Column, ...]:
-            return tuple(Column(item["name"], None if item["categories"] is None else tuple(item["categories"])) for item in items)
+    def from_json(data: Any) -> Schema:
+        return build(Schema, data, "schema", "schema.")
 
-        return Schema(columns(data["nodes"]), columns(data["edges"]), tuple(data["targets"]))
+
+def _check_names(label: str, names: Sequence[str], ids: tuple[str, ...]) -> None:
+    for index, name in enumerate(names):
+        expect(name not in ids, label, f"columns other than {', '.join(ids)}, which hold ids", repr(name))
+        expect(name not in names[:index], label, "every column once", f"{name!r} twice")
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,12 @@ class Folder:
     schema: Schema
 
 
-def read_folder(path: Path | str, targets: Sequence[str] | None = None, schema: Schema | None = None) -> Folder:
+def read_folder(
+    path: Path | str, targets: Sequence[str] | None = None, schema: Schema | None = None, logs: Sequence[str] = ()
+) -> Folder:
     """Read a folder: to train with the names of the ``targets``, to predict with the ``schema`` of the model.
 
-    With a schema the answers may be missing.
+    With a schema the answers may be missing. ``logs`` are columns of numbers whose logarithm the model will take.
 
     Raises:
         InputError: names the file, row and column of the first thing that is wrong.
@@ -95,154 +99,45 @@ def read_folder(path: Path | str, targets: Sequence[str] | None = None, schema: 
     if (targets is None) == (schema is None):
         raise InputError("targets: expected the names of the answers, or the schema of a model, and not both")
     folder = Path(path)
-    nodes, edges = Table.read(folder, "nodes", NODE_IDS), Table.read(folder, "edges", EDGE_IDS)
+    nodes, edges = (_read(folder, name, ids) for name, ids in (("nodes", NODE_IDS), ("edges", EDGE_IDS)))
     if schema is None:
         assert targets is not None
-        schema = infer(nodes, edges, targets)
+        schema = infer(nodes, edges, targets, logs)
     block = assemble(nodes, edges, schema)
     return Folder(block.batch.split(), block.names, block.nodes, schema)
 
 
-def infer(nodes: Table, edges: Table, targets: Sequence[str]) -> Schema:
+def _read(folder: Path, name: str, ids: tuple[str, ...]) -> Table:
+    import pandas
+
+    file = find_table(folder, name)
+    chunks = list(read_cells(file, None))
+    return Table(file, pandas.concat(chunks) if len(chunks) != 1 else chunks[0], ids)
+
+
+def infer(nodes: Table, edges: Table, targets: Sequence[str], logs: Sequence[str] = ()) -> Schema:
     """The schema of a training set: every column that is no id and no answer is a feature."""
     if not targets:
         raise InputError("targets: expected the name of one answer or more, but got none")
+    _check_names("targets", targets, NODE_IDS)
     for name in targets:
         nodes.require(name)
-    features = [name for name in nodes.features if name not in targets]
-    return Schema(
-        tuple(nodes.describe(name) for name in features), tuple(edges.describe(name) for name in edges.features), tuple(targets)
-    )
-
-
-class Table:
-    """A table of text cells, read but not yet believed."""
-
-    def __init__(self, file: Path, cells: pandas.DataFrame, ids: tuple[str, ...], first: int = 0):
-        self.file, self.cells, self.ids, self.first = file, cells, ids, first  # first: rows of the file before these
-        for name in ids:
-            self.require(name)
-            empty = cells[name].to_numpy() == ""
-            if empty.any():
-                self.refuse(int(empty.argmax()), name, "an id", "nothing")
-
-    @staticmethod
-    def read(folder: Path, name: str, ids: tuple[str, ...]) -> Table:
-        import pandas
-
-        file = find_table(folder, name)
-        chunks = list(read_cells(file, None))
-        return Table(file, pandas.concat(chunks) if len(chunks) != 1 else chunks[0], ids)
-
-    @property
-    def features(self) -> list[str]:
-        return [name for name in self.cells.columns if name not in self.ids]
-
-    def require(self, name: str) -> None:
-        if name not in self.cells.columns:
-            raise InputError(f"{self.file}: expected a column {name!r}, but got {', '.join(self.cells.columns)}")
-
-    def refuse(self, row: int, column: str, expected: str, came: object) -> NoReturn:
-        raise InputError(f"{self.file}, row {self.first + row + 2}, column {column!r}: expected {expected}, but got {came}")
-
-    def describe(self, name: str) -> Column:
-        """Numbers, unless no cell is one: then text, one category per value."""
-        values = self.cells[name].to_numpy()
-        numbers = _numbers(values)
-        if len(values) == 0 or np.isfinite(numbers).any():
-            return Column(name)
-        categories = sorted(set(values))
-        if "" in categories:
-            self.refuse(int((values == "").argmax()), name, "a value", "nothing")
-        if len(categories) > MOST_CATEGORIES:
-            raise InputError(
-                f"{self.file}, column {name!r}: expected numbers or at most {MOST_CATEGORIES} categories, but got {len(categories)}"
-            )
-        return Column(name, tuple(categories))
-
-    def values(self, column: Column) -> NDArray[np.float32]:
-        """[rows, width]"""
-        self.require(column.name)
-        cells = self.cells[column.name].to_numpy()
-        if column.categories is None:
-            return self.numbers(column.name)[:, None]
-        place = {value: index for index, value in enumerate(column.categories)}
-        codes = np.array([place.get(cell, -1) for cell in cells], dtype=np.int64)
-        if (codes < 0).any():
-            row = int((codes < 0).argmax())
-            self.refuse(row, column.name, f"one of {', '.join(column.categories[:10])}", repr(cells[row]))
-        return np.eye(column.width, dtype=np.float32)[codes]
-
-    def numbers(self, name: str) -> NDArray[np.float32]:
-        self.require(name)
-        cells = self.cells[name].to_numpy()
-        found = _numbers(cells)
-        if not np.isfinite(found).all():
-            row = int((~np.isfinite(found)).argmax())
-            self.refuse(row, name, "a finite number", repr(cells[row]) if cells[row] else "nothing")
-        return found.astype(np.float32)
+    found = [nodes.describe(name, name in logs) for name in nodes.features if name not in targets]
+    schema = Schema(tuple(found), tuple(edges.describe(name, name in logs) for name in edges.features), tuple(targets))
+    known = sorted({column.name for column in (*schema.nodes, *schema.edges) if column.categories is None})
+    for name in logs:
+        expect(name in known, "logs", f"columns of numbers, of {', '.join(known)}", repr(name))
+    return schema
 
 
 def find_table(folder: Path, name: str) -> Path:
     """The one file of that name, in either format."""
     if not folder.is_dir():
-        raise InputError(f"{folder}: expected a folder with nodes and edges tables, but there is none")
+        raise InputError(f"no such folder: {folder} (expected a folder with nodes and edges tables)")
     found = [folder / f"{name}.{ending}" for ending in ENDINGS if (folder / f"{name}.{ending}").exists()]
     if len(found) != 1:
         raise InputError(f"{folder}: expected {name}.csv or {name}.parquet, but there is {'both' if found else 'neither'}")
     return found[0]
-
-
-def read_cells(file: Path, rows: int | None) -> Iterator[pandas.DataFrame]:
-    """The cells of a table as text, that many rows at a time (None: all at once); one frame at least."""
-    import pandas
-
-    try:
-        if file.suffix == ".csv":
-            _refuse_twins(file)
-            given = pandas.read_csv(file, dtype=str, keep_default_na=False, skipinitialspace=True, chunksize=rows)
-            yield from [given] if rows is None else given
-        else:
-            yield from _parquet_cells(file, rows)
-    except (ValueError, OSError, UnicodeDecodeError, pandas.errors.ParserError, csv.Error) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{file}: expected a table, but could not read it: {reason}") from error
-
-
-def _parquet_cells(file: Path, rows: int | None) -> Iterator[pandas.DataFrame]:
-    import pyarrow.parquet
-
-    stream = pyarrow.parquet.ParquetFile(file)
-    empty = True
-    for chunk in stream.iter_batches(rows or max(stream.metadata.num_rows, 1)):
-        raw, empty = chunk.to_pandas(), False
-        yield raw.astype(object).where(raw.notna(), "").map(_text)
-    if empty:
-        yield stream.read().to_pandas().astype(object)
-
-
-def _refuse_twins(file: Path) -> None:
-    """Of two columns with one name pandas would rename the second in silence."""
-    with file.open(newline="", encoding="utf-8") as stream:
-        header = next(csv.reader(stream, skipinitialspace=True), [])
-    twice = [name for index, name in enumerate(header) if name in header[:index]]
-    if twice:
-        raise InputError(f"{file}: expected every column once, but {twice[0]!r} is there twice")
-
-
-def _text(cell: object) -> str:
-    if isinstance(cell, float) and cell.is_integer():
-        return str(int(cell))
-    return str(cell)
-
-
-def _numbers(cells: NDArray[Any]) -> NDArray[np.float64]:
-    """NaN where a cell is no number."""
-    import pandas
-
-    return pandas.to_numeric(pandas.Series(cells, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
 
 
 def _matrix(table: Table, columns: tuple[Column, ...]) -> NDArray[np.float32]:
@@ -252,8 +147,8 @@ def _matrix(table: Table, columns: tuple[Column, ...]) -> NDArray[np.float32]:
     return np.concatenate([table.values(column) for column in columns], axis=1)
 
 
-def assemble(nodes: Table, edges: Table, schema: Schema) -> Block:
-    """Graphs from the rows of two tables, in the order in which nodes names them."""
+def assemble(nodes: Table, edges: Table, schema: Schema, in_order: bool = False) -> Block:
+    """Graphs from the rows of two tables, in the order in which nodes names them; ``in_order`` refuses rows in any other."""
     x, attributes = _matrix(nodes, schema.nodes), _matrix(edges, schema.edges)
     answered = all(name in nodes.cells.columns for name in schema.targets)
     y = np.stack([nodes.numbers(name) for name in schema.targets], 1) if answered else np.zeros((len(x), 0), np.float32)
@@ -268,7 +163,10 @@ def assemble(nodes: Table, edges: Table, schema: Schema) -> Block:
         if key in place:
             nodes.refuse(int(row), "node", f"every node of graph {key[0]!r} once", f"{key[1]!r} again")
         place[key] = position
-    ends = np.stack([_ends(edges, name, place, number) for name in ("source", "target")])
+    ends = np.stack([_ends(edges, name, place, number, in_order) for name in ("source", "target")])
+    if in_order:
+        _check_order(nodes, codes)
+        _check_order(edges, codes[order][ends[0]])
     node_values = (torch.from_numpy(array[order]) for array in (x, y, codes))
     features, answers, batch = node_values
     whole = GraphBatch(features, torch.from_numpy(ends), torch.from_numpy(attributes), answers, batch, len(names))
@@ -278,14 +176,28 @@ def assemble(nodes: Table, edges: Table, schema: Schema) -> Block:
     return Block(whole, names, ids)
 
 
-def _ends(edges: Table, column: str, place: dict[tuple[str, str], int], graphs: dict[str, int]) -> NDArray[np.int64]:
+TOGETHER = "the rows of a graph together, and graphs in the same order in both tables (sort both by graph)"
+
+
+def _check_order(table: Table, graph: NDArray[np.int64]) -> None:
+    """Graphs are numbered by their first node: in order, the numbers never decrease."""
+    back = np.flatnonzero(graph[1:] < graph[:-1])
+    if len(back):
+        row = int(back[0]) + 1
+        table.refuse(row, "graph", TOGETHER, f"{table.cells['graph'].iloc[row]!r} again")
+
+
+def _ends(
+    edges: Table, column: str, place: dict[tuple[str, str], int], graphs: dict[str, int], in_order: bool
+) -> NDArray[np.int64]:
     graph, node = edges.cells["graph"].to_numpy(), edges.cells[column].to_numpy()
     found = np.array([place.get(key, -1) for key in zip(graph, node, strict=True)], dtype=np.int64)
     if (found < 0).any():
         row = int((found < 0).argmax())
         if graph[row] not in graphs:
             edges.refuse(row, "graph", "a graph that is in nodes", repr(graph[row]))
-        edges.refuse(row, column, f"a node of graph {graph[row]!r}", repr(node[row]))
+        where = ", whose rows stand together in nodes" if in_order else ""  # others may come later
+        edges.refuse(row, column, f"a node of graph {graph[row]!r}{where}", repr(node[row]))
     return found
 
 
@@ -306,10 +218,9 @@ def write_folder(path: Path | str, batch: GraphBatch, schema: Schema, ending: st
     edges = {"graph": graph[source], "source": source - start[graph[source]], "target": target - start[graph[target]]}
     edges |= dict(zip([column.name for column in schema.edges], batch.edge_attr.numpy()[order].T, strict=True))
     for name, columns in (("nodes", nodes), ("edges", edges)):
-        table, file = pandas.DataFrame(columns), folder / f"{name}.{ending}"
-        partial = file.with_name(f".{file.name}.part")
-        table.to_csv(partial, index=False) if ending == "csv" else table.to_parquet(partial, index=False)
-        partial.replace(file)
+        table = pandas.DataFrame(columns)
+        with whole_file(folder / f"{name}.{ending}") as stream:
+            table.to_csv(stream, index=False, mode="wb") if ending == "csv" else table.to_parquet(stream, index=False)
 
 
 def from_networkx(

@@ -11,6 +11,7 @@ without OpenPNM: its writer drops the pores beyond the number of throats, and it
 from __future__ import annotations
 
 import csv
+import io
 import logging
 import warnings
 from collections import Counter
@@ -26,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from convergent.errors import InputError, expect
+from convergent.storage.files import write_atomically
 from convergent.tasks.batch import GraphBatch
 from convergent.tasks.pore_network import Floats, PoreNetwork, as_batch
 
@@ -183,10 +185,11 @@ def write_network(network: PoreNetwork, path: Path | str) -> None:
     for name, values in _arrays(network).items():
         parts = {name: values} if values.ndim == 1 else {f"{name}[{axis}]": part for axis, part in enumerate(values.T)}
         columns |= {key: part.tolist() for key, part in parts.items()}  # Python's numbers are written with every digit
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip_longest(*columns.values(), fillvalue=""))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip_longest(*columns.values(), fillvalue=""))
+    write_atomically(path, text.getvalue().encode())
 
 
 def read_network(path: Path | str, inlet: str = "inlet", outlet: str = "outlet") -> PoreNetwork:

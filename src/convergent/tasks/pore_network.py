@@ -12,6 +12,7 @@ Lengths are in metres; pressures are fractions of the inlet's.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -21,7 +22,8 @@ from scipy.sparse.linalg import cg, splu
 from scipy.spatial import Delaunay, QhullError, Voronoi
 
 from convergent.errors import InputError, expect
-from convergent.tasks.batch import GraphBatch
+from convergent.settings import Count, OneOf, check_fields
+from convergent.tasks.batch import MOST_NUMBERS, GraphBatch
 
 Floats = NDArray[np.float64]
 
@@ -34,6 +36,7 @@ MARGIN = 3.0  # mean spacings from a face within which points have a mirror imag
 SPREAD = 1.15  # of the logarithm of sizes in the wide mode: two orders of magnitude between the 2.5th and the 97.5th percentile
 SPARSE = 300  # pores from which the exact solution is sparse
 ITERATE = 50_000  # and from which it is iterated
+NUMBERS_PER_PORE = 100  # in a batch, roughly: a network has four to seven throats per pore, with features both ways
 
 NODE_FEATURES = ("x", "y", "z", "volume", "diameter", "boundary", "boundary_pressure")
 EDGE_FEATURES = ("volume", "diameter", "length")
@@ -76,14 +79,25 @@ class PoreNetworks:
         wide: log-normal sizes of pores and throats over two orders of magnitude, as in real rock, instead of the paper's.
     """
 
-    pores: tuple[int, int] = (50, 200)
-    generator: str = "voronoi"
+    pores: tuple[Count, Count] = (50, 200)
+    generator: Annotated[str, OneOf(("voronoi", "delaunay"))] = "voronoi"
     wide: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         low, high = self.pores
         expect(20 <= low <= high, "pores", "a range from 20 on, such as (50, 200)", self.pores)
-        expect(self.generator in GENERATORS, "generator", f"one of {tuple(GENERATORS)}", repr(self.generator))
+        expect(high * NUMBERS_PER_PORE <= MOST_NUMBERS, "pores", "sizes whose networks fit in memory", self.pores)
+
+    def check_memory(self, graphs: int, name: str) -> None:
+        """Raise unless so many networks at once fit in memory; ``name`` is the setting that asks for them."""
+        most = MOST_NUMBERS // (NUMBERS_PER_PORE * self.pores[1])
+        expect(
+            graphs <= most,
+            name,
+            f"at most {most:,} networks of up to {self.pores[1]:,} pores, as more may not fit in memory",
+            graphs,
+        )
 
     def network(self, rng: np.random.Generator) -> PoreNetwork:
         """One network. Points that Qhull cannot tessellate are drawn again."""
@@ -98,6 +112,7 @@ class PoreNetworks:
 
     def sample(self, graphs: int, rng: np.random.Generator) -> GraphBatch:
         """That many networks with their exact pressures."""
+        self.check_memory(graphs, "graphs")
         return GraphBatch.join([as_batch(network) for network in (self.network(rng) for _ in range(graphs))])
 
 

@@ -1,6 +1,7 @@
 """Networks from a folder, some at a time: any number of them in the memory of a few.
 
-Both tables have the rows of a graph together, and name the graphs in the same order; anything else is refused with its row.
+Both tables have the rows of a graph together, and name the graphs in the same order; anything else is refused with its row, in
+small tables as in large ones.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from convergent.tasks.folder import EDGE_IDS, NODE_IDS, Block, Schema, Table, assemble, find_table, read_cells
+from convergent.tasks.folder import EDGE_IDS, NODE_IDS, TOGETHER, Block, Schema, assemble, find_table
+from convergent.tasks.table import Table, count_rows, read_cells
 
 if TYPE_CHECKING:
     import pandas
 
 ROWS = 50_000  # of a table that are read at a time
-TOGETHER = "the rows of a graph together, and graphs in the same order in both tables"
 
 
 def stream_folder(path: Path | str, schema: Schema, rows: int = ROWS) -> Iterator[Block]:
@@ -30,7 +31,7 @@ def stream_folder(path: Path | str, schema: Schema, rows: int = ROWS) -> Iterato
             if hash(name) in seen:
                 table.refuse(int((table.cells["graph"] == name).to_numpy().argmax()), "graph", TOGETHER, f"{name!r} again")
             seen.add(hash(name))
-        yield assemble(table, edges.rows_of(names), schema)
+        yield assemble(table, edges.rows_of(names), schema, in_order=True)
     left = edges.rest()
     if len(left.cells):
         name = left.cells["graph"].iloc[0]
@@ -41,9 +42,7 @@ def count_nodes(path: Path | str) -> int:
     """How many rows there are to read, for a progress bar: lines of a CSV, so a line break within quotes counts too."""
     file = find_table(Path(path), "nodes")
     if file.suffix == ".parquet":
-        import pyarrow.parquet
-
-        return pyarrow.parquet.ParquetFile(file).metadata.num_rows
+        return count_rows(file)
     with file.open("rb") as stream:
         return max(sum(chunk.count(b"\n") for chunk in iter(lambda: stream.read(1 << 20), b"")) - 1, 0)
 
@@ -54,12 +53,12 @@ class _Reader:
     def __init__(self, file: Path, ids: tuple[str, ...], rows: int):
         self.file, self.ids, self.rows = file, ids, rows
         self.chunks = read_cells(file, rows)
-        self.first, self.ended = 0, False
+        self.ended = False
         self.held = next(self.chunks)
         self.table()  # checks the columns, also of an empty table
 
     def table(self, count: int | None = None) -> Table:
-        return Table(self.file, self.held if count is None else self.held.iloc[:count], self.ids, self.first)
+        return Table(self.file, self.held if count is None else self.held.iloc[:count], self.ids)
 
     def more(self) -> bool:
         import pandas
@@ -72,7 +71,7 @@ class _Reader:
 
     def take(self, count: int) -> Table:
         taken = self.table(count)
-        self.held, self.first = self.held.iloc[count:], self.first + count
+        self.held = self.held.iloc[count:]
         return taken
 
     def whole_graphs(self) -> Table | None:

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from convergent.errors import expect
-from convergent.tasks.batch import GraphBatch
+from convergent.settings import Count, check_fields
+from convergent.tasks.batch import MOST_NUMBERS, GraphBatch
 
 DISCOUNT = 0.9
 DOUBLINGS = 9  # 0.9 ** 512 is below 1e-23
@@ -45,19 +46,32 @@ class ValueIteration:
         pool: train on so many fixed graphs; without it every batch is new.
     """
 
-    states: tuple[int, int] = (20, 50)
-    actions: tuple[int, int] = (5, 10)
-    pool: int | None = None
+    states: tuple[Count, Count] = (20, 50)
+    actions: tuple[Count, Count] = (5, 10)
+    pool: Count | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         low, high = self.states
         expect(1 <= low <= high, "states", "a range such as (20, 50)", self.states)
         few, many = self.actions
-        expect(self.pool is None or self.pool >= 1, "pool", "None or a number of graphs, 1 or more", self.pool)
         expect(1 <= few <= many < low, "actions", f"a range from 1 on, below the smallest number of states, {low}", self.actions)
+        expect(high * high <= MOST_NUMBERS, "states", "sizes whose graphs fit in memory", self.states)
+        self.check_memory(self.pool or 0, "pool")
+
+    def check_memory(self, graphs: int, name: str) -> None:
+        """Raise unless so many graphs at once fit in memory; ``name`` is the setting that asks for them."""
+        most = MOST_NUMBERS // self.states[1] ** 2
+        expect(
+            graphs <= most,
+            name,
+            f"at most {most:,} graphs of up to {self.states[1]:,} states, as more may not fit in memory",
+            graphs,
+        )
 
     def sample(self, graphs: int, rng: np.random.Generator) -> GraphBatch:
         """That many random decision processes with their exact values."""
+        self.check_memory(graphs, "graphs")
         sizes = rng.integers(self.states[0], self.states[1] + 1, graphs)
         actions = rng.integers(self.actions[0], self.actions[1] + 1, graphs)
         table = draw(sizes, actions, rng)

@@ -49,7 +49,7 @@ def _settles_at_once(model: GraphModel) -> bool:
     if not isinstance(model, ConvergentGraphSolver) or model.readout is not None or model.settings["dropout"]:
         return False
     solver = model.solver
-    plain = type(solver) is Auto and solver.max_iterations is None and solver.certify == "plain"
+    plain = type(solver) is Auto and solver.max_iterations is None and solver.certify != "tight"
     return plain and model.nonlinearity == "identity"
 
 

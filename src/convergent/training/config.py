@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
 
-from convergent.errors import InputError, expect
+from convergent.settings import Count, Name, OneOf, Positive, Seed, build, check_fields
 
 SCHEDULES = ("restarts", "one-cycle", "constant")
 
@@ -31,39 +31,29 @@ class TrainConfig:
         task_settings, model_settings: changes to the task's and the model's own.
     """
 
-    task: str
-    model: str
-    seed: int = 0
-    steps: int = 1000
-    graphs: int = 32
-    renew: int | None = None
-    rate: float = 1e-3
-    schedule: str = "restarts"
-    clip: float | None = None
-    validate_every: int = 100
-    validation_graphs: int = 64
-    patience: int | None = None
-    checkpoint_every: int = 100
+    task: Name
+    model: Name
+    seed: Seed = 0
+    steps: Count = 1000
+    graphs: Count = 32
+    renew: Count | None = None
+    rate: Positive = 1e-3
+    schedule: Annotated[str, OneOf(SCHEDULES)] = "restarts"
+    clip: Positive | None = None
+    validate_every: Count = 100
+    validation_graphs: Count = 64
+    patience: Count | None = None
+    checkpoint_every: Count = 100
     capture: bool = True
     task_settings: dict[str, Any] = field(default_factory=dict)
     model_settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "graphs", "renew", "validate_every", "validation_graphs", "patience", "checkpoint_every"):
-            value, may_miss = getattr(self, name), name in ("renew", "patience")
-            fits = (value is None and may_miss) or (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
-            expect(fits, name, f"{'None or ' if may_miss else ''}a whole number, 1 or more", repr(value))
-        expect(self.schedule in SCHEDULES, "schedule", f"one of {SCHEDULES}", repr(self.schedule))
-        expect(self.rate > 0, "rate", "a positive number", self.rate)
-        expect(isinstance(self.capture, bool), "capture", "True or False", repr(self.capture))
-        expect(self.clip is None or self.clip > 0, "clip", "None or a positive number", self.clip)
+        check_fields(self)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
     def from_json(data: Any) -> TrainConfig:
-        known = {entry.name for entry in fields(TrainConfig)}
-        if not isinstance(data, dict) or not {"task", "model"} <= set(data) <= known:
-            raise InputError("config: expected the settings of a training run, but got something else")
-        return TrainConfig(**data)
+        return build(TrainConfig, data, "config")

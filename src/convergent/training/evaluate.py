@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from convergent.errors import InputError, expect
+from convergent.graph import FLOWS
 from convergent.nn.model import GraphModel
+from convergent.nn.scaler import ScaledModel
 from convergent.solvers import Solution, Status
 from convergent.tasks.batch import GraphBatch
 from convergent.tasks.folder import Schema
@@ -37,16 +39,21 @@ class Trained:
         file = Path(path) / MODEL if Path(path).is_dir() else Path(path)
         model, extra = load_model(file)
         try:
+            for name in ("config", "schema"):
+                expect(name in extra, name, "an entry", "none")
             schema = None if extra["schema"] is None else Schema.from_json(extra["schema"])
             config = TrainConfig.from_json(extra["config"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{file}: expected a model that was trained by convergent, but its header has no {error}") from error
+            _check_fit(model, schema)
+        except InputError as error:
+            raise InputError(f"{file}: expected a model that was trained by convergent, but got another header: {error}") from error
         return Trained(model.forgiving().to(device), config, schema)
 
     def problem(self, changes: dict[str, Any] | None = None, seed: int | None = None) -> Problem:
         """The task it was trained on, with some settings changed."""
         settings = {**self.config.task_settings, **(changes or {})}
-        return Problem.of(replace(self.config, task_settings=settings, seed=self.config.seed if seed is None else seed))
+        problem = Problem.of(replace(self.config, task_settings=settings, seed=self.config.seed if seed is None else seed))
+        expect(problem.schema == self.schema, "task_settings", "columns and categories that the model was trained on", "others")
+        return problem
 
     @torch.no_grad()
     def __call__(self, batch: GraphBatch) -> tuple[Tensor, Certificate]:
@@ -55,6 +62,18 @@ class Trained:
         moved = batch.to(device)
         answer, solution = self.model(moved.x, moved.graph, moved.edge_attr, return_solution=True)
         return answer.cpu(), Certificate.of(solution, batch.num_graphs)
+
+
+def _check_fit(model: GraphModel, schema: Schema | None) -> None:
+    """Whether a model reads and answers what its schema says."""
+    expect(model.flow == FLOWS[0], "flow", FLOWS[0], repr(model.flow))
+    if schema is None:
+        return
+    inner = model.model if isinstance(model, ScaledModel) else model
+    widths, outputs = (model.node_features, model.edge_features), inner.settings.get("outputs")
+    expect(schema.widths == widths, "schema", f"features of the widths of the model, {widths}", schema.widths)
+    expect(len(schema.targets) == outputs, "schema.targets", f"{outputs} columns, as the model has answers", len(schema.targets))
+    expect(model.readout is None, "readout", "None for answers at nodes", repr(model.readout))
 
 
 @dataclass(frozen=True)

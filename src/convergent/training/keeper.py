@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
+import signal
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning
 from lightning.pytorch.callbacks import Callback
 
+from convergent.errors import InputError
 from convergent.nn.model import count_parameters
+from convergent.storage.files import sync_file, write_json
+from convergent.training.board import Board, open_board
+from convergent.training.checkpoint import KEEPER
 from convergent.training.config import TrainConfig
 from convergent.training.module import LOG_EVERY, Training
 from convergent.training.provenance import provenance
@@ -25,43 +29,57 @@ from convergent.training.run import (
     append_row,
     keep_rows,
     save_model,
-    write_json,
 )
+from convergent.training.signals import StopRequest
 
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+STATE = ("best", "best_step", "since_best", "validation", "seconds")  # of the keeper, in a checkpoint
 
 
 class Keeper(Callback):
-    """Writes the folder. All it decides follows from the number of the step, so that a resumed run does as it would have."""
+    """Writes the folder. All it decides follows from the number of the step, so that a resumed run does as it would have.
 
-    def __init__(self, folder: Path, config: TrainConfig):
+    A signal that asks the run to stop is obeyed at the end of the step.
+    """
+
+    def __init__(self, folder: Path, config: TrainConfig, stop: StopRequest | None = None):
         self.folder, self.config = folder, config
+        self.stop = StopRequest() if stop is None else stop
         self.best, self.best_step, self.since_best = float("inf"), -1, 0
         self.validation: dict[str, float] = {}
         self.seconds = 0.0
         self.began = time.monotonic()
-        self.interrupted = False
-        self.board: SummaryWriter | None = None
+        self.steps = -1  # of this process; -1: training has not started
+        self.board: Board | None = None
 
     @property
     def state_key(self) -> str:
-        return "keeper"
+        return KEEPER
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("best", "best_step", "since_best", "validation", "seconds")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in STATE}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        for name in STATE:
+            setattr(self, name, state[name])
+        if self.best_step >= 0 and not (self.folder / MODEL).exists():
+            raise InputError(
+                f"{self.folder / MODEL}: no such file, but the best model so far (step {self.best_step}) was saved there; "
+                "restore it, or start a new run"
+            )
+
+    @property
+    def out_of_patience(self) -> bool:
+        return self.config.patience is not None and self.since_best >= self.config.patience
 
     def on_train_start(self, trainer: lightning.Trainer, training: lightning.LightningModule) -> None:
         self.began = time.monotonic()
+        self.stop.listen()  # Lightning has put handlers of its own in place
+        self.steps = 0
+        trainer.should_stop = trainer.should_stop or self.out_of_patience  # killed between its last step and its result
         if trainer.is_global_zero:
             for name in (METRICS, VALIDATIONS):
                 keep_rows(self.folder / name, trainer.global_step)
-            self.board = _board(self.folder / TENSORBOARD, trainer.global_step)
+            self.board = open_board(self.folder / TENSORBOARD, trainer.global_step)
 
     def on_train_batch_end(self, trainer: lightning.Trainer, training: lightning.LightningModule, *_: Any) -> None:
         step, last = trainer.global_step, trainer.global_step == self.config.steps
@@ -73,12 +91,16 @@ class Keeper(Callback):
         if step % self.config.checkpoint_every == 0:
             self.keep(trainer)
         self._stop_together(trainer, step)
+        self.steps += 1
 
     def _stop_together(self, trainer: lightning.Trainer, step: int) -> None:
         """Processes hear of an interrupt at different steps, and have to stop at the same one."""
-        if trainer.world_size > 1 and step % LOG_EVERY == 0:
-            self.interrupted = trainer.strategy.reduce_boolean_decision(self.interrupted, all=False)
-        if self.interrupted and (trainer.world_size == 1 or step % LOG_EVERY == 0):
+        asked, together = self.stop.received is not None, step % LOG_EVERY == 0
+        if trainer.world_size > 1 and together:
+            asked = trainer.strategy.reduce_boolean_decision(asked, all=False)
+            if asked and self.stop.received is None:  # the signal came to another process
+                self.stop.received = signal.SIGTERM
+        if asked and (trainer.world_size == 1 or together):
             trainer.should_stop = True
 
     def _log_step(self, trainer: lightning.Trainer, training: Training) -> None:
@@ -92,8 +114,7 @@ class Keeper(Callback):
             return
         append_row(self.folder / name, {"step": trainer.global_step, **row})
         if self.board is not None:
-            for label, value in row.items():
-                self.board.add_scalar(f"{name.removesuffix('.csv')}/{label}", value, trainer.global_step)
+            self.board.add({f"{name.removesuffix('.csv')}/{label}": value for label, value in row.items()}, trainer.global_step)
 
     def _validate(self, trainer: lightning.Trainer, training: Training) -> None:
         training.look()  # a model that went wrong is not judged
@@ -105,7 +126,7 @@ class Keeper(Callback):
         if improved:
             self.best, self.best_step = first, trainer.global_step
             self._save_model(trainer, training)
-        if self.config.patience is not None and self.since_best >= self.config.patience:
+        if self.out_of_patience:
             trainer.should_stop = True
 
     def _save_model(self, trainer: lightning.Trainer, training: Training) -> None:
@@ -124,14 +145,10 @@ class Keeper(Callback):
         """A point to resume from, whole or not at all."""
         now = time.monotonic()
         self.seconds, self.began = self.seconds + now - self.began, now
-        partial = self.folder / f".{CHECKPOINT}.part"
-        trainer.save_checkpoint(partial)
         if trainer.is_global_zero:
-            partial.replace(self.folder / CHECKPOINT)
-
-    def teardown(self, trainer: lightning.Trainer, training: lightning.LightningModule, stage: str) -> None:
-        if self.board is not None:
-            self.board.close()
+            for name in (METRICS, VALIDATIONS):  # rows of the steps before it last as it does
+                sync_file(self.folder / name)
+        trainer.save_checkpoint(self.folder / CHECKPOINT)
 
     def finish(self, trainer: lightning.Trainer, training: Training) -> dict[str, Any]:
         if not (self.folder / MODEL).exists():  # no validation was better than none: its measure is not a number
@@ -154,12 +171,3 @@ class Keeper(Callback):
         if trainer.is_global_zero:
             write_json(self.folder / RESULT, result)
         return result
-
-
-def _board(folder: Path, step: int) -> SummaryWriter | None:
-    """TensorBoard's log, where it is installed; what it holds of later steps is marked as undone."""
-    if importlib.util.find_spec("tensorboard") is None:
-        return None
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder), purge_step=step + 1)

@@ -16,6 +16,7 @@ from convergent.nn.model import GraphModel
 from convergent.tasks.batch import GraphBatch
 from convergent.training.ahead import Ahead
 from convergent.training.captured import CapturedStep, as_numbers, can_capture, in_one_piece, inner_model
+from convergent.training.checkpoint import require_fit
 from convergent.training.config import TrainConfig
 from convergent.training.ledger import Ledger
 from convergent.training.problem import TRAINING, Problem, summary
@@ -142,6 +143,7 @@ class Training(lightning.LightningModule):
         as_numbers(checkpoint)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        require_fit(checkpoint, self.parameters())
         self.random = checkpoint["random"]
         if self.global_rank == 0:  # the others start from nothing: it is all of theirs
             self.ledger.restore(checkpoint["solves"], checkpoint["worst_bound"])

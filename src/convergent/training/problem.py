@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from convergent.errors import InputError, expect
-from convergent.nn.model import GraphModel
+from convergent.errors import expect
+from convergent.nn.model import READOUTS, GraphModel
 from convergent.nn.scaler import ScaledModel
+from convergent.settings import AtLeast, AtMost, Name, OneOf, Seed, Share, build, check_fields
 from convergent.tasks import classification, pore_network, value_iteration
 from convergent.tasks.batch import GraphBatch
-from convergent.tasks.folder import Column, Schema, read_folder
+from convergent.tasks.folder import Column, Schema, find_table, read_folder
 from convergent.training.config import TrainConfig
 from convergent.training.models import CLASSIFICATION, FOLDER, PORES, VALUE_ITERATION, Named, find
 
 TRAINING, VALIDATION, FITTING, TEST = 0, 1, 2, 3  # streams of random numbers that never meet
 FITTED = 64  # graphs that scales are taken from
+OF_THE_TASK = ("node_features", "edge_features", "outputs", "flow")  # settings of a model that no run may change
 LARGEST = "largest_"  # a measure of this name is summed up by its maximum, others by their mean
 
 Measures = dict[str, Tensor]  # one number per graph, [G]
@@ -54,13 +57,13 @@ class Problem(ABC):
 
     def settings(self) -> Any:
         """The settings of the task, as an object that checks them."""
-        kind = self.settings_kind
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in self.config.task_settings.items()}
-        try:
-            return kind(**given)
-        except TypeError as error:
-            known = ", ".join(field.name for field in fields(kind))
-            raise InputError(f"task_settings: expected some of {known} for {self.task}, but got {sorted(given)}") from error
+        return build(self.settings_kind, self.config.task_settings, "task_settings")
+
+    def model_changes(self, *own: str) -> dict[str, Any]:
+        """Changes to the model's settings; ``own`` are names that the task sets itself."""
+        for name in self.config.model_settings:
+            expect(name not in own, "model_settings", f"none of {', '.join(own)}, which follow from task {self.task}", repr(name))
+        return self.config.model_settings
 
     @abstractmethod
     def batch(self, stream: int, number: int, graphs: int) -> GraphBatch:
@@ -78,6 +81,10 @@ class Problem(ABC):
     def schema(self) -> Schema | None:
         """The columns of the tables that hold such networks; None: they are not read from tables."""
 
+    def inputs(self) -> list[Path]:
+        """The files that graphs are read from, if any."""
+        return []
+
     def held_out(self, graphs: int) -> GraphBatch:
         """Graphs that are never trained on, the same ones every time."""
         return self.batch(VALIDATION, 0, graphs)
@@ -94,7 +101,7 @@ class Problem(ABC):
     def scaled(self, sample: GraphBatch, node_logs: list[int], edge_logs: list[int]) -> ScaledModel:
         """The named model between scalers that are fitted to these graphs."""
         named = self.named()
-        settings: dict[str, Any] = {**named.settings, "outputs": sample.y.shape[1], **self.config.model_settings}
+        settings = {**named.settings, "outputs": sample.y.shape[1], **self.model_changes(*OF_THE_TASK, "readout")}
         features = (sample.x.shape[1], sample.edge_attr.shape[1])
         model = ScaledModel(named.kind, settings, *features, node_logs, edge_logs)
         return model.fit(sample.x, sample.edge_attr, sample.y)
@@ -121,6 +128,9 @@ def node_errors(prediction: Tensor, batch: GraphBatch) -> Measures:
 
 
 class Sampler(Protocol):
+    def check_memory(self, graphs: int, name: str) -> None:
+        """Raise unless so many graphs at once fit in memory; ``name`` is the setting that asks for them."""
+
     def sample(self, graphs: int, rng: np.random.Generator) -> GraphBatch: ...
 
 
@@ -132,6 +142,8 @@ class Generated(Problem):
     def __init__(self, config: TrainConfig):
         super().__init__(config)
         self.sampler: Sampler = self.settings()
+        for name in ("graphs", "validation_graphs"):
+            self.sampler.check_memory(getattr(config, name), name)
 
     def batch(self, stream: int, number: int, graphs: int) -> GraphBatch:
         return self.sampler.sample(graphs, np.random.default_rng([self.config.seed, stream, number]))
@@ -154,7 +166,7 @@ class ValueIterationProblem(Generated):
         return self.sampler.sample(size, np.random.default_rng([self.config.seed, TRAINING])).split() if size else []
 
     def build(self) -> GraphModel:
-        return self.named().build(**self.config.model_settings)
+        return self.named().build(**self.model_changes(*OF_THE_TASK, "readout"))
 
     def measure(self, prediction: Tensor, batch: GraphBatch) -> Measures:
         found = value_iteration.score(prediction, batch)
@@ -211,19 +223,22 @@ class FolderSettings:
         path: a folder with two tables, nodes and edges.
         targets: a column of nodes to predict, or several.
         validation: the share of the graphs that is held out for validation; a single graph is used for both.
-        logs: columns of positive numbers whose logarithm is added as a feature.
+        logs: columns of numbers, 0 or more, whose logarithm is added as a feature.
     """
 
-    path: str
-    targets: tuple[str, ...] | str
-    validation: float = 0.2
-    logs: tuple[str, ...] | str = ()
+    path: Name
+    targets: tuple[Name, ...] | Name
+    validation: Share = 0.2
+    logs: tuple[Name, ...] | Name = ()
 
     def __post_init__(self) -> None:
-        expect(0 < self.validation < 1, "validation", "a share between 0 and 1", self.validation)
+        check_fields(self)
         for name in ("targets", "logs"):
-            if isinstance(value := getattr(self, name), str):
-                object.__setattr__(self, name, (value,))
+            value = getattr(self, name)
+            names = (value,) if isinstance(value, str) else value
+            twice = [each for index, each in enumerate(names) if each in names[:index]]
+            expect(not twice, name, "every column once", f"{twice[0]!r} twice" if twice else "")
+            object.__setattr__(self, name, names)
 
 
 class FolderProblem(Stored):
@@ -232,7 +247,7 @@ class FolderProblem(Stored):
     def __init__(self, config: TrainConfig):
         super().__init__(config)
         self.given: FolderSettings = self.settings()
-        folder = read_folder(self.given.path, targets=self.given.targets)
+        folder = read_folder(self.given.path, targets=self.given.targets, logs=self.given.logs)
         self._schema, count = folder.schema, len(folder.graphs)
         expect(count >= 1, "path", "a folder with one graph or more", f"none in {self.given.path}")
         order = np.random.default_rng([config.seed, VALIDATION]).permutation(count)
@@ -241,11 +256,7 @@ class FolderProblem(Stored):
         self.validation = [folder.graphs[index] for index in order[:out]] or self.training
 
     def build(self) -> GraphModel:
-        numbers = [_plain(columns) for columns in (self.schema.nodes, self.schema.edges)]
-        known = sorted({name for places in numbers for name in places})
-        for name in self.given.logs:
-            expect(name in known, "logs", f"columns of numbers, of {', '.join(known)}", repr(name))
-        logs = [[place for name, place in places.items() if name in self.given.logs] for places in numbers]
+        logs = [_logs(columns) for columns in (self.schema.nodes, self.schema.edges)]
         return self.scaled(GraphBatch.join(self.training), *logs)
 
     def measure(self, prediction: Tensor, batch: GraphBatch) -> Measures:
@@ -255,11 +266,14 @@ class FolderProblem(Stored):
     def schema(self) -> Schema:
         return self._schema
 
+    def inputs(self) -> list[Path]:
+        return [find_table(Path(self.given.path), name) for name in ("nodes", "edges")]
 
-def _plain(columns: tuple[Column, ...]) -> dict[str, int]:
-    """Columns of numbers, and where each stands among the features."""
+
+def _logs(columns: tuple[Column, ...]) -> list[int]:
+    """Where the columns stand among the features whose logarithm is added."""
     places = np.cumsum([0, *(column.width for column in columns)])
-    return {column.name: int(place) for column, place in zip(columns, places[:-1], strict=True) if column.categories is None}
+    return [int(place) for column, place in zip(columns, places[:-1], strict=True) if column.log]
 
 
 @dataclass(frozen=True)
@@ -273,13 +287,13 @@ class ClassificationSettings:
         data_root: a folder with the raw files; without it they are downloaded.
     """
 
-    name: str
-    fold: int = 0
-    folds_seed: int = 0
-    data_root: str | None = None
+    name: Annotated[str, OneOf(classification.SETS)]
+    fold: Annotated[int, AtLeast(0), AtMost(classification.FOLDS - 1)] = 0
+    folds_seed: Seed = 0
+    data_root: Name | None = None
 
     def __post_init__(self) -> None:
-        expect(0 <= self.fold < classification.FOLDS, "fold", f"a number from 0 to {classification.FOLDS - 1}", self.fold)
+        check_fields(self)
 
 
 class ClassificationProblem(Stored):
@@ -294,8 +308,9 @@ class ClassificationProblem(Stored):
         self.validation = [self.data.graphs[index] for index in test]
 
     def build(self) -> GraphModel:
-        features = self.training[0].x.shape[1]
-        return self.named().build(features, 1, **{"outputs": self.data.classes, **self.config.model_settings})
+        features, changes = self.training[0].x.shape[1], self.model_changes(*OF_THE_TASK)
+        expect(changes.get("readout", "sum") is not None, "readout", f"one of {', '.join(READOUTS)}", None)
+        return self.named().build(features, 1, outputs=self.data.classes, **changes)
 
     def loss(self, model: GraphModel, prediction: Tensor, batch: GraphBatch) -> Tensor:
         return torch.nn.functional.cross_entropy(prediction, batch.y, reduction="sum")
@@ -307,3 +322,6 @@ class ClassificationProblem(Stored):
     @property
     def schema(self) -> None:
         return None
+
+    def inputs(self) -> list[Path]:
+        return classification.raw_files(self.settings().name)

@@ -1,0 +1,81 @@
+"""Factors of I - W, kept with their weights.
+
+Maps whose rows sum to one prove with them that they have one fixed point; solvers, gradients and certificates solve with them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import ReferenceType, ref
+
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from convergent.errors import ContractionError
+from convergent.graph import Graph
+from convergent.kernels.elimination import Factors, Symbolic, analyse, factor
+
+MOST = 3e10  # multiply-adds of all heads: some seconds on one core
+NAMED = 5  # nodes that an error lists
+
+
+class _Known(NamedTuple):
+    """Factors of a weight tensor, as long as neither it nor the structure has changed."""
+
+    version: int | None
+    graph: ReferenceType[Graph]
+    factors: Factors
+
+
+_known = WeakTensorKeyDictionary()  # weight -> _Known
+
+
+def version(tensor: Tensor) -> int | None:
+    """How often a tensor was changed in place; None: it was made in inference mode, where this is not counted."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def factors_of(graph: Graph, weight: Tensor) -> Factors:
+    """The factors for weights [E, H] in the rows of a graph, made once."""
+    known = _known.get(weight)
+    if known is None or known.graph() is not graph or known.version != version(weight):
+        factors, _ = factor(symbolic_of(graph), weight)
+        known = _known[weight] = _Known(version(weight), ref(graph), factors)
+    return known.factors
+
+
+def symbolic_of(graph: Graph) -> Symbolic:
+    """The order of elimination and the fill of a structure, found once."""
+    return graph.cached("symbolic", lambda: analyse(graph.rows, graph.segments, MOST))
+
+
+def affordable(graph: Graph, heads: int) -> bool:
+    """Whether factors do not fill up too much. To find out that those of a large graph do costs a small part of making them."""
+    return float(symbolic_of(graph).flops.sum()) * heads <= MOST
+
+
+def expect_losses(graph: Graph, weight: Tensor) -> bool:
+    """Whether x = W x + b has one solution though rows of |W| sum to one or more: from every node something is lost.
+
+    All pivots of I - |W| are positive exactly where some scaling of |W| has rows that sum to less than one.
+
+    Returns:
+        False where factors fill up too much to find out.
+
+    Raises:
+        ContractionError: names the nodes from which nothing is lost.
+    """
+    if not affordable(graph, weight.shape[1]):
+        return False
+    signed = not bool((weight >= 0).all())
+    factors = factors_of(graph, weight.abs() if signed else weight)
+    if bool(factors.ok.all()):
+        return True
+    where, head = (int(index) for index in (~factors.ok).nonzero()[0])
+    nodes = factors.closed(where, head).tolist()
+    if not nodes:
+        words = "rows that sum to more than one outweigh those that sum to less"
+    else:
+        names = ", ".join(map(str, nodes[:NAMED])) + (", ..." if len(nodes) > NAMED else "")
+        words = f"no row that sums to less than one is reached from {len(nodes)} of its nodes ({names})"
+    raise ContractionError(f"weight: expected rows that lose something from every node, but in graph {where}, head {head}, {words}")
