@@ -129,8 +129,7 @@ def amplification(fixed: FixedPointMap) -> Tensor:
         v = factors_of(dominating).solve(dominating.bias.double())
     else:
         auto = Solver.methods["Auto"](throw=False)
-        dominating = dominating.widened()
-        v = run(auto, dominating, tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
+        v = run(auto, dominating.widened(), tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
     return torch.minimum(plain, certify.tight_amplification(dominating.widened(), v))
 
 
