@@ -17,6 +17,7 @@ from campaign.loaded import loaded
 from campaign.numbers import random_bias, random_contraction, random_weight
 from campaign.shapes import pick, random_structure
 from convergent import ActivatedMap, FixedPointMap, Graph, LinearMap
+from convergent.certify import CERTIFICATES
 from convergent.solvers import Solver
 
 HEADS = {"cpu": ((0, 1, 2, 3, 5, 8, 16, 17, 32), (0.1, 2, 1, 1, 1, 4, 6, 1, 3)), "cuda": ((0, 1, 4, 16, 32), (0.1, 1, 1, 4, 4))}
@@ -99,6 +100,7 @@ def drawn(seed: int, number: int, device: str) -> Drawn:
         weight = torch.from_numpy(draw.standard_normal(tuple(weight.shape))).to(dtype)
         weight = weight * bias.abs().amax() if bias.numel() else weight
         weight = torch.nan_to_num(weight, 0.0, 1.0, -1.0)
+        worst = float(torch.tensor(worst, dtype=torch.float64 if dtype == torch.float64 else torch.float32))  # as the map has it
     if dtype == torch.bfloat16 and kind != "MaxPlusMap" and draw.random() < 0.5:
         bias = bias.float()  # a GPU keeps such weights as they are
     scale = float(bias.abs().double().median()) if bias.numel() else 1.0
@@ -119,8 +121,7 @@ def random_solver(draw: Generator, kind: str, scale: float, worst: float) -> Sol
     settings: dict[str, Any] = random_tolerance(draw, scale)
     settings["throw"] = bool(draw.random() < 0.1)
     settings["refine"] = bool(draw.random() < 0.25)
-    if kind != "MaxPlusMap" and draw.random() < 0.3:
-        settings["certify"] = "tight"
+    settings["certify"] = pick(draw, CERTIFICATES, (6, 1, 3))
     if draw.random() < 0.2:
         settings["max_iterations"] = int(10 ** draw.uniform(0, 3))
     slow = 1 / max(1 - worst, 1e-16) > SLOW

@@ -145,7 +145,7 @@ def exact(made: Drawn, start: Tensor) -> Reference:
 
 def _held(made: Drawn, solution: Solution, reference: Reference, outcome: Outcome) -> Tensor:
     """The solution against its promises."""
-    wanted = torch.float64 if made.solver.refine and made.gradient not in ("one step", "unrolled") else made.dtype
+    wanted = torch.float64 if made.solver.refine else made.dtype
     shape = (made.structure.num_nodes, made.bias.shape[1])
     if solution.value.dtype != wanted or tuple(solution.value.shape) != shape:
         outcome.violation("dtype or shape of the answer", f"{solution.value.dtype} {tuple(solution.value.shape)}")

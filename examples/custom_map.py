@@ -16,7 +16,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from convergent import Auto, FixedPointMap, Graph, InputError, LinearMap, solve
+from convergent import Auto, FixedPointMap, Graph, LinearMap, solve
 from convergent.errors import expect
 from convergent.graph import Subset
 from convergent.maps.base import checked, finite
@@ -38,9 +38,10 @@ class MaxPlusMap(FixedPointMap):
     discount: float
 
     def __init__(self, graph: Graph, reward: Tensor, bias: Tensor, discount: float):
-        expect(0 < discount < 1, "discount", "a number above 0 and below 1", repr(discount))
-        self.graph, self.norm, self.discount = graph, "max", float(discount)
+        self.graph, self.norm = graph, "max"
         self.reward = checked("reward", reward, graph.num_edges, None, None, graph.device)
+        self.discount = float(torch.tensor(discount, dtype=self.reward.dtype))  # as T, which is computed in this dtype, has it
+        expect(0 < self.discount < 1, "discount", f"a number above 0 and below 1 in {self.reward.dtype}", repr(discount))
         self.bias = checked("bias", bias, graph.num_nodes, self.reward.shape[1], self.reward, graph.device)
         finite("reward", self.reward)
         finite("bias", self.bias)
@@ -124,10 +125,6 @@ class MaxPlusMap(FixedPointMap):
         reward, bias = tangents
         per_edge = torch.zeros_like(self.reward) if reward is None else reward
         return self._chosen(self.choice(x), per_edge, torch.zeros_like(self.bias) if bias is None else bias)
-
-    def dominating(self) -> LinearMap:
-        # a sum over edges dominates a maximum, but with two edges a row it need not contract
-        raise InputError('certify: expected "plain" with MaxPlusMap, whose factor is the same at every node, but got "tight"')
 
 
 @suggest.register

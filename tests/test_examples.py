@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from convergent import Auto, Graph, Implicit, Solution, Status, solve
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -52,6 +56,26 @@ def test_pagerank() -> None:
 def test_custom_map() -> None:
     gradient, finite = numbers(rf"gradient {NUMBER}, by finite differences {NUMBER}", run("examples/custom_map.py"))
     assert gradient == pytest.approx(finite, rel=1e-5)
+
+
+@pytest.mark.parametrize("certify", ["auto", "plain", "tight"])
+def test_custom_map_below_what_its_dtype_can_hold(certify) -> None:
+    """A map without a sharper certificate reports the plain one; its adjoint has the discount that was computed with."""
+    kind = runpy.run_path(str(ROOT / "examples/custom_map.py"))["MaxPlusMap"]
+    graph = Graph(torch.tensor([[0, 0, 1], [1, 1, 0]]), num_nodes=2)
+    reward, bias = torch.tensor([[1.0], [2.0], [3.0]], requires_grad=True), torch.zeros(2, 1)
+    adjoints: list[Solution] = []
+    fixed = kind(graph, reward, bias, discount=0.9452918630304616)
+    solution = solve(fixed, Auto(tol=1e-30, throw=False, certify=certify), gradient=Implicit(on_adjoint=adjoints.append))
+    assert solution.status.item() == Status.PRECISION
+    g = fixed.discount
+    exact = torch.tensor([[(2 + 3 * g) / (1 - g * g)], [(3 + 2 * g) / (1 - g * g)]], dtype=torch.float64)
+    assert (solution.value - exact).abs().max() <= solution.error_bound.max() < 1e-4
+    solution.value.sum().backward()
+    assert reward.grad is not None
+    found = reward.grad.double()
+    off = abs(float(found.sum()) - 2 / (1 - g))  # each node of the cycle counts 1 + g + g^2 + ...
+    assert off <= adjoints[0].error_bound.item() + 1e-5
 
 
 def test_pyg_layer() -> None:

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.cuda
 
 SOLVERS = [Auto, Picard, Anderson, BiCGStab, GMRES, Direct, Multigrid]
 HEADS = (1, 2, 3, 4, 5, 8, 16, 17, 64, 70, 512)
+CONTRACTION = {dtype: 0.8 * (1 + 2 * torch.finfo(dtype).eps) for dtype in (torch.float64, torch.float32)}  # weights are rounded
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}
 SIZES = (7, 0, 23, 1, 40)
 SHAPES: tuple[tuple[int, ...], ...] = (SIZES, (), (0,), (0, 0, 3), (5,), (3000,), (9000, 2, 5000))
@@ -133,7 +134,7 @@ def test_nan_and_infinity_are_seen(cuda) -> None:
 
 def settled(cuda, p: Problem, norm="max", tol=1e-6, rtol=0.0, wide=False, x0=None, keep=None, limit=500):
     q = p.to("cuda")
-    contraction = q.table(0.8 * (1 + 1e-12))
+    contraction = q.table(CONTRACTION[p.weight.dtype])
     accuracy = Accuracy(contraction, None, tol, rtol, 1e-15, wide, limit)
     x0, keep = (None if part is None else part.cuda() for part in (x0, keep))
     found = cuda.settle(None, q.rows, q.segments, q.weight, q.bias, x0, norm, keep, accuracy)
@@ -374,7 +375,17 @@ def stepped(kernels, p: Problem, name: str, norm: str, activation: str, goal: fl
     start = (torch.zeros_like(p.bias), activation) if name == "picard" else ()
     goals = p.table(goal)
     goals[:1, :1] = torch.inf  # a lane that is done before the first step
-    call = (p.rows, p.segments, p.weight, p.bias, *start, norm, p.table(0.8 * (1 + 1e-12)), goals, limit)
+    call = (
+        p.rows,
+        p.segments,
+        p.weight,
+        p.bias,
+        *start,
+        norm,
+        p.table(0.8 * (1 + 2 * torch.finfo(p.weight.dtype).eps)),
+        goals,
+        limit,
+    )
     return tuple(part.cpu() for part in getattr(kernels, name)(*call))
 
 

@@ -53,6 +53,19 @@ def test_true_error_below_bound_below_tolerance(method: type[Solver]) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_what_overflows_on_the_way_is_handed_over(method: type[Solver]) -> None:
+    """Products of such numbers leave float32, though the answer does not."""
+    draw = torch.Generator().manual_seed(1)
+    nodes = 40
+    graph = Graph(torch.randint(nodes, (2, 320), generator=draw), nodes)
+    weight = torch.randn(320, 4, generator=draw)
+    weight *= 0.3 / torch.zeros(nodes, 4).index_add_(0, graph.row.long(), weight.abs())[graph.row.long()]
+    fixed = LinearMap(graph, weight, 1e28 * torch.randn(nodes, 4, generator=draw))
+    solution = solve(fixed, method(), x0=1e33 * torch.randn(nodes, 4, generator=draw))
+    assert (true_error(solution, fixed) <= solution.error_bound).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_float32_is_certified_too(method: type[Solver]) -> None:
     @settings(max_examples=25, suppress_health_check=list(HealthCheck))
     @given(cases(largest=60, hardest=0.999))

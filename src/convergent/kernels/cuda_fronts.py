@@ -239,6 +239,7 @@ def panels_kernel(fronts, table, children, inverse, panels, squares, signed, bad
         for start in range(width, rows, CHUNK):
             c = start + tl.arange(0, CHUNK)
             column = tl.load(lower + k * stride + c, mask=c < rows, other=0.0) / pivot
+            tl.debug_barrier()  # several threads hold the same numbers: all have read before one writes
             tl.store(lower + k * stride + c, column, mask=c < rows)
             mask = later[:, None] & (c < rows)[None, :]
             spot = lower + line[:, None] * stride + c[None, :]

@@ -50,6 +50,7 @@ def go_down(table, front, children, inverse, panels, x, handed, TRANSPOSED: tl.c
             value = tl.where(line == k, value * inverted, value)
         pivot = tl.sum(tl.where(line == k, value, 0.0))
         value += pivot * tl.sum(tl.where(line[:, None] == k, block, 0.0), axis=0)
+    tl.debug_barrier()  # several threads hold the same numbers: all have read before one writes
     tl.store(x + first + line, value, mask=mine)
     for start in range(width, rows, CHUNK):
         c = start + tl.arange(0, CHUNK)
@@ -85,6 +86,7 @@ def go_up(table, front, beyond, panels, x, TRANSPOSED: tl.constexpr):
             value = tl.where(line == k, value * inverted, value)
         pivot = tl.sum(tl.where(line == k, value, 0.0))
         value += pivot * tl.sum(tl.where(tl.arange(0, PIVOTS)[None, :] == k, block, 0.0), axis=1)
+    tl.debug_barrier()  # several threads hold the same numbers: all have read before one writes
     tl.store(x + first + line, value, mask=mine)
 
 

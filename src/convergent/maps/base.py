@@ -78,9 +78,12 @@ class FixedPointMap(ABC):
             raise InputError(f"at: expected the point at which {type(self).__name__} is linearised, but got None")
         return self.linearize(at).transpose(bias)
 
-    @abstractmethod
-    def dominating(self) -> LinearMap:
-        """The map x -> M x + 1, where |T(x) - T(y)| <= M |x - y| in every entry; the tight certificate solves it."""
+    def dominating(self) -> LinearMap | None:
+        """The map x -> M x + 1, where |T(x) - T(y)| <= M |x - y| in every entry; the tight certificate solves it.
+
+        None: there is none, or none that is sharper than the contraction factor.
+        """
+        return None
 
     @abstractmethod
     def pullback(self, x: Tensor, cotangent: Tensor) -> tuple[Tensor, ...]:

@@ -125,6 +125,8 @@ def amplification(fixed: FixedPointMap) -> Tensor:
     """The sharper factor from residual to error, [G, H], for a solve of its own."""
     plain = certify.plain_amplification(fixed.contraction)
     dominating = fixed.dominating()
+    if dominating is None:
+        return plain
     if eliminates(dominating):
         v = factors_of(dominating).solve(dominating.bias.double())
     else:
