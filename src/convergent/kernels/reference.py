@@ -314,7 +314,9 @@ def lu_solve(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor) -> Tens
     right = bias.new_zeros(graphs, size, heads)
     right[batch, slot] = bias
     identity = torch.eye(size, dtype=bias.dtype, device=bias.device)
-    x = torch.linalg.solve(identity - matrix, right.transpose(1, 2).unsqueeze(-1)).squeeze(-1)  # [G, H, n]
+    # a matrix that is singular in this dtype has no answer, which is no error of the others
+    x, singular = torch.linalg.solve_ex(identity - matrix, right.transpose(1, 2).unsqueeze(-1))  # [G, H, n, 1]
+    x = torch.where(singular[..., None] == 0, x.squeeze(-1), torch.inf)
     return x.transpose(1, 2)[batch, slot]
 
 

@@ -282,18 +282,27 @@ class _State:
 
     def look(self, x: Tensor, steps: Tensor) -> None:
         """Certify what came of these steps; lanes that are done keep the x they were certified with."""
-        if self.left < self.active.numel():
-            before = torch.zeros_like(x) if self.x is None else self.x.to(x.dtype)
-            x = torch.where(self.fixed.graph.spread(self.active.to(x.device)), x, before)
-        self.x, self.steps = x, self.steps + steps
-        self.defect = self.fixed.defect(x)
-        self.residual, size = _brought(steps.device, self.fixed.size(self.defect), self.fixed.size(x))
+        before = self.x
+        size = self.move(x, before, self.active)
+        self.steps = self.steps + steps
+        if not bool(size.sum().isfinite()) and self.stage + 1 < len(self.plan):
+            # what left the range of its dtype on the way has come no closer: the next method takes it from where it was
+            size = self.move(x, before, self.active & torch.isfinite(size))
         if not self.rounds(x):
             self.certify(size, size)
             return
         number = torch.finfo(self.fixed.dtype)
         rounded = torch.where(size < number.max, size * (number.eps / 2) + number.tiny, torch.inf)
         self.certify(size * (1 - number.eps), size, rounded)  # the answer may be a little smaller than x
+
+    def move(self, x: Tensor, before: Tensor | None, lanes: Tensor) -> Tensor:
+        """Take x in these lanes, and measure; the size of x."""
+        if not bool(lanes.all()):
+            kept = torch.zeros_like(x) if before is None else before.to(x.dtype)
+            x = torch.where(self.fixed.graph.spread(lanes.to(x.device)), x, kept)
+        self.x, self.defect = x, self.fixed.defect(x)
+        self.residual, size = _brought(lanes.device, self.fixed.size(self.defect), self.fixed.size(x))
+        return size
 
     def rounds(self, x: Tensor) -> bool:
         """Whether x is rounded when it becomes the answer."""
