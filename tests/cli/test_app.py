@@ -65,9 +65,9 @@ def test_help(command) -> None:
 def test_options_are_named_where_their_placeholder_is_their_name(command) -> None:
     """typer 0.27 takes such a placeholder for the name of the option, in capitals."""
     for name, hint in get_type_hints(command.callback, include_extras=True).items():
-        for given in getattr(hint, "__metadata__", ()):
-            if isinstance(given, OptionInfo) and given.metavar == name.upper():
-                assert f"--{name}" in (given.default, *given.param_decls)
+        for option in getattr(hint, "__metadata__", ()):
+            if isinstance(option, OptionInfo) and option.metavar == name.upper():
+                assert f"--{name}" in (option.default, *option.param_decls)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)], ids=" ".join)
