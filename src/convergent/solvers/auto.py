@@ -30,10 +30,13 @@ class Auto(Solver):
 
     def settling(self, fixed: FixedPointMap) -> int:
         """A GPU has taken a thousand steps before another method has begun. Near one elimination needs none of them."""
-        if near_one(fixed) and fixed.linear:
+        if not fixed.contraction.is_cuda and near_one(fixed) and fixed.linear:
             return 0
         dense, other = SETTLES[_kind(fixed)]
         return dense if fixed.graph.largest <= DENSE_NODES else other
+
+    def eliminates(self, fixed: LinearMap) -> bool:
+        return not fixed.contraction.is_cuda and eliminates(fixed)
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         return suggest(fixed, picard_steps)

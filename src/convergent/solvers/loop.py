@@ -25,7 +25,7 @@ from convergent.errors import ConvergenceError, InputError, expect
 from convergent.graph import SMALL, Graph
 from convergent.kernels import ROOM, SAFETY, Accuracy, clear_of
 from convergent.maps import FixedPointMap, LinearMap
-from convergent.solvers.elimination import eliminates, factors_of
+from convergent.solvers.elimination import certified, eliminates, sharpest
 from convergent.solvers.picard import Picard
 from convergent.solvers.solution import Solution, Status, used_methods
 from convergent.solvers.solver import Burst, Solver
@@ -57,7 +57,9 @@ def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Ten
         fixed.expect_graphs("tol", tol)
     if still:
         return _State.begin(solver, fixed, x0, tol).finish()[0]
-    solution, whole = _settled(solver, fixed, x0, tol)
+    solution, whole = _eliminated(solver, fixed, tol)
+    if solution is None:
+        solution, whole = _settled(solver, fixed, x0, tol)
     if solution is None:
         solution, whole = _iterated(solver, fixed, x0, tol)
     if solver.throw and not whole:
@@ -82,6 +84,14 @@ def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tens
     while state.left:
         state.advance()
     return state.finish()
+
+
+def _eliminated(solver: Solver, fixed: FixedPointMap, tol: Tensor | None) -> tuple[Solution | None, bool]:
+    """The solution where it is by elimination and all has converged; otherwise None."""
+    if solver.max_iterations is not None or not isinstance(fixed, LinearMap) or not solver.eliminates(fixed):
+        return None, False
+    solution = certified(solver, fixed, tol)
+    return solution, solution is not None
 
 
 def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> tuple[Solution | None, bool]:
@@ -128,10 +138,9 @@ def amplification(fixed: FixedPointMap) -> Tensor:
     if dominating is None:
         return plain
     if eliminates(dominating):
-        v = factors_of(dominating).solve(dominating.bias.double())
-    else:
-        auto = Solver.methods["Auto"](throw=False)
-        v = run(auto, dominating.widened(), tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
+        return sharpest(fixed if isinstance(fixed, LinearMap) else dominating)
+    auto = Solver.methods["Auto"](throw=False)
+    v = run(auto, dominating.widened(), tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
     return torch.minimum(plain, certify.tight_amplification(dominating.widened(), v))
 
 
