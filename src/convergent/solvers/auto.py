@@ -10,7 +10,7 @@ from convergent.solvers.anderson import Anderson
 from convergent.solvers.bicgstab import BiCGStab
 from convergent.solvers.deflated import Deflated
 from convergent.solvers.direct import DENSE_NODES, Direct
-from convergent.solvers.elimination import Elimination, eliminates, near_one
+from convergent.solvers.elimination import NEAR, Elimination, eliminates, near_one
 from convergent.solvers.multigrid import Multigrid
 from convergent.solvers.picard import Picard
 from convergent.solvers.solver import Solver
@@ -37,6 +37,9 @@ class Auto(Solver):
 
     def eliminates(self, fixed: LinearMap) -> bool:
         return not fixed.contraction.is_cuda and eliminates(fixed)
+
+    def near(self) -> float:
+        return NEAR
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         return suggest(fixed, picard_steps)

@@ -25,7 +25,7 @@ from convergent.errors import ConvergenceError, InputError, expect
 from convergent.graph import SMALL, Graph
 from convergent.kernels import ROOM, SAFETY, Accuracy, clear_of
 from convergent.maps import FixedPointMap, LinearMap
-from convergent.solvers.elimination import certified, eliminates, sharpest
+from convergent.solvers.elimination import affordable, certified, eliminates, near_one, sharpest
 from convergent.solvers.picard import Picard
 from convergent.solvers.solution import Solution, Status, used_methods
 from convergent.solvers.solver import Burst, Solver
@@ -59,7 +59,8 @@ def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Ten
         return _State.begin(solver, fixed, x0, tol).finish()[0]
     solution, whole = _eliminated(solver, fixed, tol)
     if solution is None:
-        solution, whole = _settled(solver, fixed, x0, tol)
+        near = math.inf if capturing(fixed.device) else solver.near()
+        solution, whole = _settled(solver, fixed, x0, tol, near)
     if solution is None:
         solution, whole = _iterated(solver, fixed, x0, tol)
     if solver.throw and not whole:
@@ -94,7 +95,9 @@ def _eliminated(solver: Solver, fixed: FixedPointMap, tol: Tensor | None) -> tup
     return solution, solution is not None
 
 
-def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> tuple[Solution | None, bool]:
+def _settled(
+    solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None, near: float
+) -> tuple[Solution | None, bool]:
     """Small graphs whole in one call of the kernels, and the loop for what that leaves over; None: there is none to settle.
 
     Also whether all has converged: to look at the status once more would make a GPU wait once more. While a CUDA graph is
@@ -108,7 +111,7 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
     gap = certify.gap(fixed)
     factor = None if solver.certify != "tight" else (1 + gap) * amplification(fixed)
     tolerances = absolute * (1 - gap), rtol * (1 - gap)
-    accuracy = Accuracy(fixed.contraction, factor, *tolerances, certify.unit(fixed), solver.refine, limit, gap)
+    accuracy = Accuracy(fixed.contraction, factor, *tolerances, certify.unit(fixed), solver.refine, limit, gap, near)
     result = fixed.settle(x0, small, accuracy)
     used = used_methods(("Deflated",), fixed.device)
     solution = Solution(*result, used)
@@ -118,6 +121,11 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
         return replace(solution, value=value), True
     if not bool(result.status.any()):
         return solution, True
+    if near < math.inf and near_one(fixed):
+        if not affordable(fixed):
+            return _settled(solver, fixed, x0, tol, math.inf)
+        if (others := certified(solver, fixed, tol)) is not None:
+            return others, True
     fixed.verify()  # here graphs still have the numbers the caller knows them by
     left = ~solution.converged
     subset = fixed.graph.subset(left)

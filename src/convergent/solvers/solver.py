@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -85,6 +86,10 @@ class Solver:
         if self.settles and not fixed.contraction.is_cuda and bool((fixed.contraction >= 1).any()):
             return 0  # its certificate is 1 / (1 - c)
         return self.settles
+
+    def near(self) -> float:
+        """On a GPU: contraction above which steps of small graphs in one call are few, because elimination is next."""
+        return math.inf
 
     def eliminates(self, fixed: LinearMap) -> bool:
         """Whether this map is to be solved by elimination in one go."""
