@@ -177,7 +177,7 @@ def test_near_one_on_a_gpu(leak: float, certify: str, dtype: torch.dtype) -> Non
     fixed = on_card(ladder(60, leak), dtype)
     if dtype == torch.float32 and float(fixed.contraction.max()) > 1 and leak == 0:
         pytest.skip("rows that rounding takes beyond one")
-    assert agrees(fixed, rtol=1e-4 if dtype == torch.float32 else 1e-7, certify=certify) == "Elimination"
+    assert agrees(fixed, rtol=1e-4 if dtype == torch.float32 else 1e-7, certify=certify) in ("Elimination", "Deflated")
 
 
 @pytest.mark.cuda
@@ -193,7 +193,7 @@ def test_signs_a_large_graph_and_easy_graphs_among_hard_ones_on_a_gpu() -> None:
 
 @pytest.mark.cuda
 def test_well_connected_graphs_near_one_take_few_steps_on_a_gpu() -> None:
-    fixed = random_map(random_batch([200, 300], 2, 0, degree=8), gamma=0.9999)
+    fixed = random_map(random_batch([200, 300], 8, 0), gamma=0.9999)
     assert agrees(on_card(fixed), rtol=1e-8) == "Deflated"
 
 

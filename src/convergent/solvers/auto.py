@@ -10,7 +10,7 @@ from convergent.solvers.anderson import Anderson
 from convergent.solvers.bicgstab import BiCGStab
 from convergent.solvers.deflated import Deflated
 from convergent.solvers.direct import DENSE_NODES, Direct
-from convergent.solvers.elimination import NEAR, Elimination, eliminates, near_one
+from convergent.solvers.elimination import NEAR, Elimination, eliminates, expected_near, near_one
 from convergent.solvers.multigrid import Multigrid
 from convergent.solvers.picard import Picard
 from convergent.solvers.solver import Solver
@@ -36,7 +36,7 @@ class Auto(Solver):
         return dense if fixed.graph.largest <= DENSE_NODES else other
 
     def eliminates(self, fixed: LinearMap) -> bool:
-        return not fixed.contraction.is_cuda and eliminates(fixed)
+        return expected_near(fixed) if fixed.contraction.is_cuda else eliminates(fixed)
 
     def near(self) -> float:
         return NEAR

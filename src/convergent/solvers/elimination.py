@@ -9,9 +9,10 @@ from torch import Tensor
 
 from convergent import certify, factors
 from convergent.graph import Graph
+from convergent.kernels import Accuracy, certificate
 from convergent.kernels.elimination import Factors
 from convergent.maps import FixedPointMap, LinearMap
-from convergent.solvers.solution import Solution, Status, used_methods
+from convergent.solvers.solution import Solution, used_methods
 from convergent.solvers.solver import Burst, Solver
 
 NEAR = 0.999  # contraction above which steps may be slow
@@ -58,25 +59,42 @@ def near_one(fixed: FixedPointMap) -> bool:
     return bool((fixed.contraction > NEAR).any())
 
 
+def expected_near(fixed: LinearMap) -> bool:
+    """Whether the last weights of this structure were near one: to look at these would make the host wait for a GPU."""
+    return bool(_rows_of(fixed).cache.get("near one", False))
+
+
+def expect_near(fixed: LinearMap, near: bool) -> None:
+    _rows_of(fixed).cache["near one"] = near
+
+
 def _rows_of(fixed: LinearMap) -> Graph:
     """The structure whose rows sum to less than one: an adjoint has it the other way round."""
     return fixed.graph if fixed.norm == "max" else fixed.graph.transpose()
 
 
-def sharpest(fixed: LinearMap, v: Tensor | None = None) -> Tensor:
-    """The smaller of the plain and the tight factor from residual to error, [G, H], kept with the factors of the map.
-
-    ``v`` = (I - W)^-1 1 proves it where no weight is negative; elsewhere, most often, only (I - |W|)^-1 1 does.
-    """
+def sharpest(fixed: LinearMap) -> Tensor:
+    """The smaller of the plain and the tight factor from residual to error, [G, H], kept with the factors of the map."""
     known = factors_of(fixed)
     if known.sharpest is None:
-        dominating = fixed.dominating()
-        wide = dominating.widened()
-        tight = certify.tight_amplification(wide, known.solve(wide.bias) if v is None else v)
-        if not bool(torch.isfinite(tight).all()):
-            tight = certify.tight_amplification(wide, factors_of(dominating).solve(wide.bias))
-        known.sharpest = torch.minimum(certify.plain_amplification(fixed.contraction), tight)
+        known.sharpest = _proven(fixed, known.solve(torch.ones_like(fixed.bias)))
+    if not known.tried and not bool(torch.isfinite(known.sharpest).all()):
+        known.sharpest = _by_magnitudes(fixed)
     return known.sharpest
+
+
+def _proven(fixed: LinearMap, v: Tensor) -> Tensor:
+    """What v proves; (I - W)^-1 1 is best where no weight is negative."""
+    rows = _rows_of(fixed)
+    tight = certificate.tight(rows.rows, rows.segments, fixed.weight, v, fixed.contraction, certify.unit(rows))
+    return torch.minimum(certify.plain_amplification(fixed.contraction), tight)
+
+
+def _by_magnitudes(fixed: LinearMap) -> Tensor:
+    """What (I - |W|)^-1 1 proves: the most that there is, for one more factorisation."""
+    factors_of(fixed).tried = True
+    dominating = fixed.dominating()
+    return _proven(fixed, factors_of(dominating).solve(dominating.bias))
 
 
 def certified(solver: Solver, fixed: LinearMap, tol: Tensor | None) -> Solution | None:
@@ -85,22 +103,30 @@ def certified(solver: Solver, fixed: LinearMap, tol: Tensor | None) -> Solution 
     if fixed.norm == "one":
         x = known.solve_transposed(fixed.bias)
     elif sharp and known.sharpest is None:
-        x, v = known.solve(torch.stack([fixed.bias.double(), torch.ones_like(fixed.bias, dtype=torch.float64)]))
-        sharpest(fixed, v)
+        x, v = known.solve(torch.stack([fixed.bias, torch.ones_like(fixed.bias)]))
+        known.sharpest = _proven(fixed, v)
     else:
         x = known.solve(fixed.bias)
-    factor = (1 + gap) * (sharpest(fixed) if sharp else certify.plain_amplification(fixed.contraction))
-    residual, size = fixed.size(fixed.defect(x)), fixed.size(x)
-    slack = certify.rounding(fixed, fixed.contraction, size, fixed.magnitude())
-    bound, value = (residual + slack) * factor, x
-    if fixed.dtype != torch.float64 and not solver.refine:
-        value = x.to(fixed.dtype)
-        distance = fixed.size(value - x)
-        residual, size = fixed.size(fixed.defect(value)), fixed.size(value)
-        bound = torch.fmin(bound + distance, (residual + slack) * factor)
+    if sharp and known.sharpest is None:
+        known.sharpest = _proven(fixed, known.solve(torch.ones_like(fixed.bias)))
+    solution = _checked(solver, fixed, x, known.sharpest if sharp else None, tol, gap)
+    if solution is None and sharp and not known.tried:
+        known.sharpest = _by_magnitudes(fixed)
+        solution = _checked(solver, fixed, x, known.sharpest, tol, gap)
+    return solution
+
+
+def _checked(solver: Solver, fixed: LinearMap, x: Tensor, factor: Tensor | None, tol: Tensor | None, gap: float) -> Solution | None:
+    """x as a solution, unless some bound is above the tolerance."""
     absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
-    if not bool((bound <= (1 - gap) * (absolute + relative * size)).all()):
-        return None
-    status = torch.full_like(bound, Status.CONVERGED, dtype=torch.int8)
-    steps = torch.ones(fixed.graph.num_graphs, dtype=torch.long, device=fixed.device)
-    return Solution(value, residual, bound, status, steps, used_methods(("Elimination",), fixed.device))
+    factor = (1 + gap) * (certify.plain_amplification(fixed.contraction) if factor is None else factor)
+    strict = absolute * (1 - gap), relative * (1 - gap)
+    accuracy = Accuracy(fixed.contraction, factor, *strict, certify.unit(fixed.graph), solver.refine, 1, gap)
+    graph = fixed.graph
+    found = certificate.certify(graph.rows, graph.segments, fixed.weight, fixed.bias, x, fixed.norm, accuracy)
+    if fixed.contraction.is_cuda:  # where the host waits anyway, it looks whether elimination was called for
+        unmet, near = torch.stack([found.status.any(), (fixed.contraction > NEAR).any()]).tolist()
+        expect_near(fixed, near)
+    else:
+        unmet = bool(found.status.any())
+    return None if unmet else Solution(*found, used_methods(("Elimination",), fixed.device))

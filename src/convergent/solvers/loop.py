@@ -111,7 +111,7 @@ def _settled(
     gap = certify.gap(fixed)
     factor = None if solver.certify != "tight" else (1 + gap) * amplification(fixed)
     tolerances = absolute * (1 - gap), rtol * (1 - gap)
-    accuracy = Accuracy(fixed.contraction, factor, *tolerances, certify.unit(fixed), solver.refine, limit, gap, near)
+    accuracy = Accuracy(fixed.contraction, factor, *tolerances, certify.unit(fixed.graph), solver.refine, limit, gap, near)
     result = fixed.settle(x0, small, accuracy)
     used = used_methods(("Deflated",), fixed.device)
     solution = Solution(*result, used)
