@@ -78,9 +78,7 @@ def sharpest(fixed: LinearMap) -> Tensor:
     known = factors_of(fixed)
     if known.sharpest is None:
         known.sharpest = _proven(fixed, known.solve(torch.ones_like(fixed.bias)))
-    if not known.tried and not bool(torch.isfinite(known.sharpest).all()):
-        known.sharpest = _by_magnitudes(fixed)
-    return known.sharpest
+    return _with_signs(fixed) if _has_signs(fixed) else known.sharpest
 
 
 def _proven(fixed: LinearMap, v: Tensor) -> Tensor:
@@ -90,11 +88,19 @@ def _proven(fixed: LinearMap, v: Tensor) -> Tensor:
     return torch.minimum(certify.plain_amplification(fixed.contraction), tight)
 
 
-def _by_magnitudes(fixed: LinearMap) -> Tensor:
-    """What (I - |W|)^-1 1 proves: the most that there is, for one more factorisation."""
-    factors_of(fixed).tried = True
-    dominating = fixed.dominating()
-    return _proven(fixed, factors_of(dominating).solve(dominating.bias))
+def _has_signs(fixed: LinearMap) -> bool:
+    return not bool((fixed.weight >= 0).all())
+
+
+def _with_signs(fixed: LinearMap) -> Tensor:
+    """What (I - |W|)^-1 1 proves, for one more factorisation."""
+    known = factors_of(fixed)
+    if not known.with_signs:
+        dominating = fixed.dominating()
+        known.sharpest = _proven(fixed, factors_of(dominating).solve(dominating.bias))
+        known.with_signs = True
+    assert known.sharpest is not None
+    return known.sharpest
 
 
 def certified(solver: Solver, fixed: LinearMap, tol: Tensor | None) -> Solution | None:
@@ -110,9 +116,8 @@ def certified(solver: Solver, fixed: LinearMap, tol: Tensor | None) -> Solution 
     if sharp and known.sharpest is None:
         known.sharpest = _proven(fixed, known.solve(torch.ones_like(fixed.bias)))
     solution = _checked(solver, fixed, x, known.sharpest if sharp else None, tol, gap)
-    if solution is None and sharp and not known.tried:
-        known.sharpest = _by_magnitudes(fixed)
-        solution = _checked(solver, fixed, x, known.sharpest, tol, gap)
+    if solution is None and sharp and not known.with_signs and _has_signs(fixed):  # to look at signs takes time, on a GPU most
+        solution = _checked(solver, fixed, x, _with_signs(fixed), tol, gap)
     return solution
 
 
