@@ -36,9 +36,12 @@ def plain_amplification(contraction: Tensor, gap: float = 0.0) -> Tensor:
 
 
 def tight_amplification(dominating: LinearMap, v: Tensor) -> Tensor:
-    """max(v) / min(v - M v) of every graph and head, [G, H]; infinite where v proves nothing. ``dominating`` is x -> M x + 1."""
+    """max(v) / min(v - M v) of every graph and head, [G, H], or the plain factor where v does not prove a smaller one.
+
+    ``dominating`` is x -> M x + 1.
+    """
     graph = dominating.graph
-    return certificate.tight(graph.rows, graph.segments, dominating.weight, v.double(), dominating.contraction, unit(graph))
+    return certificate.sharpest(graph.rows, graph.segments, dominating.weight, v.double(), dominating.contraction, unit(graph))
 
 
 def rounding(fixed: FixedPointMap, contraction: Tensor, size: Tensor, bias_size: Tensor) -> Tensor:

@@ -12,10 +12,15 @@ from convergent.kernels import Accuracy, Rows, Settled, backend
 from convergent.kernels.reference import UNMET
 
 
-def certify(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x: Tensor, norm: str, accuracy: Accuracy) -> Settled:
+def certify(
+    rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x: Tensor, norm: str, accuracy: Accuracy
+) -> tuple[Settled, bool, bool]:
     """x [N, H] in float64 as the answer, in the dtype of the bias unless ``accuracy`` asks for float64.
 
     What is certified is the answer: by its own defect, or by that of x and the distance between the two.
+
+    Returns:
+        The certificate, whether all of it is met, and whether some contraction is above ``accuracy.near``.
     """
     if _fused(segments, x):
         from convergent.kernels import cuda_certificate
@@ -42,22 +47,25 @@ def certify(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x: Tenso
     bound = torch.where(torch.isnan(bound), torch.inf, bound)
     met = (bound <= accuracy.tol + accuracy.rtol * length) & torch.isfinite(bound)
     steps = torch.ones(len(contraction), dtype=torch.long, device=x.device)
-    return Settled(value, residual, bound, (~met).to(torch.int8).mul_(UNMET), steps)
+    found = Settled(value, residual, bound, (~met).to(torch.int8).mul_(UNMET), steps)
+    return found, bool(met.all()), bool((contraction > accuracy.near).any())
 
 
-def tight(rows: Rows, segments: Tensor, weight: Tensor, v: Tensor, contraction: Tensor, unit: float) -> Tensor:
-    """max(v) / min(v - |W| v) of every graph and head, [G, H]; infinite where v [N, H], in float64, proves nothing."""
+def sharpest(rows: Rows, segments: Tensor, weight: Tensor, v: Tensor, contraction: Tensor, unit: float) -> Tensor:
+    """The factor from residual to error, [G, H]: max(v) / min(v - |W| v) where v [N, H] > 0 proves it and it is the smaller one,
+    otherwise 1 / (1 - c)."""
     if _fused(segments, v):
         from convergent.kernels import cuda_certificate
 
-        return cuda_certificate.tight(rows, segments, weight, v, contraction, unit)
+        return cuda_certificate.sharpest(rows, segments, weight, v, contraction, unit)
     kernels = backend(weight.new_empty(0, dtype=v.dtype))
     slack = kernels.defect(rows, weight.abs(), torch.ones_like(v), v, "identity")  # |W| v + 1 - v
     worst = kernels.segment_reduce(slack.clamp(min=0), segments, "max")
     largest = kernels.segment_reduce(v, segments, "max")
     gap = 1 - worst - unit * (contraction * largest + 1)  # a lower bound on min(v - |W| v)
     positive = kernels.segment_reduce((~(v > 0)).double(), segments, "max") == 0
-    return torch.where((gap > 0) & positive, largest / gap, torch.inf)
+    plain = 1 / (1 - contraction).clamp(min=0)
+    return torch.where((gap > 0) & positive, torch.fmin(largest / gap, plain), plain)
 
 
 def _fused(segments: Tensor, x: Tensor) -> bool:

@@ -19,9 +19,9 @@ UNMET = tl.constexpr(reference.UNMET)
 
 @triton.jit
 def certify_kernel(segments, pointer, column, order, weight, bias, x, contraction, amplification, tols, value, residual, bound,
-                   status, nodes_of_all, heads, tol: tl.float64, rtol: tl.float64, unit: tl.float64, TABLED: tl.constexpr,
-                   PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr, ROUNDED: tl.constexpr, R: tl.constexpr,
-                   B: tl.constexpr):  # fmt: skip
+                   status, flags, nodes_of_all, heads, tol: tl.float64, rtol: tl.float64, unit: tl.float64, near: tl.float64,
+                   TABLED: tl.constexpr, PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr, ROUNDED: tl.constexpr,
+                   R: tl.constexpr, B: tl.constexpr):  # fmt: skip
     """``certificate.certify``, a graph and a block of heads per program."""
     operator = (pointer, column, order, weight)
     graph = tl.program_id(0)
@@ -66,12 +66,14 @@ def certify_kernel(segments, pointer, column, order, weight, bias, x, contractio
     tl.store(residual + lane, length, mask=lanes)
     tl.store(bound + lane, error, mask=lanes)
     tl.store(status + lane, tl.where(met, 0, UNMET).to(tl.int8), mask=lanes)
+    tl.atomic_max(flags, tl.max((lanes & (met == 0)).to(tl.int32), axis=0))
+    tl.atomic_max(flags + 1, tl.max((lanes & (c > near)).to(tl.int32), axis=0))
 
 
 @triton.jit
-def tight_kernel(segments, pointer, column, order, weight, v, contraction, out, heads, unit: tl.float64, PERMUTED: tl.constexpr,
+def sharpest_kernel(segments, pointer, column, order, weight, v, contraction, out, heads, unit: tl.float64, PERMUTED: tl.constexpr,
                    LONG: tl.constexpr, R: tl.constexpr, B: tl.constexpr):  # fmt: skip
-    """``certificate.tight``, a graph and a block of heads per program."""
+    """``certificate.sharpest``, a graph and a block of heads per program."""
     operator = (pointer, column, order, weight)
     graph = tl.program_id(0)
     head = tl.program_id(1) * B + tl.arange(0, B)
@@ -90,10 +92,11 @@ def tight_kernel(segments, pointer, column, order, weight, v, contraction, out, 
     largest = over_rows(sizes, False)
     gap = 1 - over_rows(worst, False) - unit * (c * largest + 1)  # a lower bound on min(v - |W| v)
     proven = (gap > 0) & (tl.min(least, axis=0) > 0) & (largest < float("inf"))
-    tl.store(out + lane, tl.where(proven, largest / gap, float("inf")), mask=lanes)
+    plain = tl.where(c < 1, 1 / (1 - c), float("inf"))
+    tl.store(out + lane, tl.where(proven, tl.minimum(largest / gap, plain), plain), mask=lanes)
 
 
-certify_program, tight_program = Kernel(certify_kernel), Kernel(tight_kernel)
+certify_program, sharpest_program = Kernel(certify_kernel), Kernel(sharpest_kernel)
 
 
 def _shape(rows: Rows, segments: Tensor, nodes: int, heads: int) -> tuple[tuple[int, int], tuple[int, int], int, bool]:
@@ -102,8 +105,10 @@ def _shape(rows: Rows, segments: Tensor, nodes: int, heads: int) -> tuple[tuple[
     return grid, (r, b), warps, cuda._long(max(rows.column.shape[0], nodes), heads)
 
 
-def certify(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x: Tensor, norm: str, accuracy: Accuracy) -> Settled:
-    contraction, amplification, tol, rtol, unit, wide, _, _, _ = accuracy
+def certify(
+    rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x: Tensor, norm: str, accuracy: Accuracy
+) -> tuple[Settled, bool, bool]:
+    contraction, amplification, tol, rtol, unit, wide, _, _, near = accuracy
     assert amplification is not None
     nodes, heads = x.shape
     grid, shape, warps, long = _shape(rows, segments, nodes, heads)
@@ -113,21 +118,23 @@ def certify(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x: Tenso
     status = torch.empty(contraction.shape, dtype=torch.int8, device=x.device)
     table, fixed = (tol.contiguous(), 0.0) if isinstance(tol, Tensor) else (contraction, float(tol))
     order = rows.column if rows.order is None else rows.order
+    flags = torch.zeros(2, dtype=torch.int32, device=x.device)
     tensors = (
         segments, rows.pointer, rows.column, order, weight.contiguous(), bias.contiguous(), x, contraction.contiguous(),
-        amplification.contiguous(), table, value, residual, bound, status,
+        amplification.contiguous(), table, value, residual, bound, status, flags,
     )  # fmt: skip
     constants = (isinstance(tol, Tensor), rows.order is not None, norm == "one", long, rounded, *shape)
-    certify_program(grid, tensors, (nodes, heads, fixed, float(rtol), float(unit)), constants, warps)
+    certify_program(grid, tensors, (nodes, heads, fixed, float(rtol), float(unit), float(near)), constants, warps)
     steps = torch.ones(len(contraction), dtype=torch.long, device=x.device)
-    return Settled(value, residual, bound, status, steps)
+    some_unmet, some_near = flags.tolist()
+    return Settled(value, residual, bound, status, steps), not some_unmet, bool(some_near)
 
 
-def tight(rows: Rows, segments: Tensor, weight: Tensor, v: Tensor, contraction: Tensor, unit: float) -> Tensor:
+def sharpest(rows: Rows, segments: Tensor, weight: Tensor, v: Tensor, contraction: Tensor, unit: float) -> Tensor:
     nodes, heads = v.shape
     grid, shape, warps, long = _shape(rows, segments, nodes, heads)
     out = torch.empty_like(contraction)
     order = rows.column if rows.order is None else rows.order
     tensors = (segments, rows.pointer, rows.column, order, weight.contiguous(), v.contiguous(), contraction.contiguous(), out)
-    tight_program(grid, tensors, (heads, float(unit)), (rows.order is not None, long, *shape), warps)
+    sharpest_program(grid, tensors, (heads, float(unit)), (rows.order is not None, long, *shape), warps)
     return out

@@ -63,10 +63,12 @@ def _fill(card: Card, weight: Tensor, panels: Tensor, signed: Tensor) -> None:
 def solve(symbolic: Symbolic, numbers: Numbers, right: Tensor, transposed: bool) -> Tensor:
     panels, card = numbers
     sides, nodes, heads = right.shape
-    x = right.to(DOUBLE)[:, card.sequence].transpose(1, 2).contiguous()  # [R, H, N] by position
-    if x.numel():
-        handed = torch.empty(sides * heads, len(card.beyond), dtype=DOUBLE, device=x.device)
-        tensors = (card.table, card.children, card.inverse, card.beyond, panels, x, handed)
+    right = right.contiguous()
+    out = torch.empty(right.shape, dtype=DOUBLE, device=right.device)
+    if out.numel():
+        x = torch.empty(sides * heads, nodes, dtype=DOUBLE, device=right.device)  # by position
+        handed = torch.empty(sides * heads, len(card.beyond), dtype=DOUBLE, device=right.device)
+        tensors = (card.table, card.children, card.inverse, card.beyond, card.sequence, panels, right, x, handed, out)
         sizes = (card.total, nodes, len(card.beyond), heads)
 
         def walk(begins: Tensor, ends: Tensor, down: bool, up: bool) -> None:
@@ -81,4 +83,4 @@ def solve(symbolic: Symbolic, numbers: Numbers, right: Tensor, transposed: bool)
             walk(begins, ends, False, True)
         if card.levels:
             walk(card.begins, card.ends, False, True)
-    return x.transpose(1, 2)[:, card.position].contiguous()
+    return out

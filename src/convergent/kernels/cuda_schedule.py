@@ -42,7 +42,6 @@ class Card(NamedTuple):
     pointer: Tensor  # of the rows
     order: Tensor | None
     sequence: Tensor  # [N] the node at each position of the batch
-    position: Tensor  # [N] its inverse
     total: int  # numbers in the panels of a head
     area: int  # and in its squares
     side: int  # of the tile that holds the largest small front, a power of two
@@ -82,7 +81,7 @@ def _card(symbolic: Symbolic, device: torch.device) -> Card:
         move(rows), move(children), move(inverse), move(fronts.beyond), move(begins), move(ends),
         [moved(level) for level in levels], move(cells), move(edges), move(place), move(where.corner), move(graph_of),
         symbolic.rows.pointer.to(device), None if symbolic.rows.order is None else symbolic.rows.order.to(device),
-        move(fronts.order + first), move(fronts.position + first), int(where.layout[-1, PANEL]), area, side,
+        move(fronts.order + first), int(where.layout[-1, PANEL]), area, side,
     )  # fmt: skip
 
 

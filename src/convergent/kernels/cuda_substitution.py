@@ -32,7 +32,7 @@ def block_of(panel, stride, width):
 
 
 @triton.jit
-def go_down(table, front, children, inverse, panels, x, handed, TRANSPOSED: tl.constexpr):
+def go_down(table, front, children, inverse, panels, sequence, right, x, handed, heads, TRANSPOSED: tl.constexpr):
     """With the columns of L; transposed with the rows of U, where a pivot is divided by the diagonal first."""
     first = field(table, front, FIRST)
     width, rows = extent(table, front)
@@ -42,7 +42,8 @@ def go_down(table, front, children, inverse, panels, x, handed, TRANSPOSED: tl.c
     line = tl.arange(0, PIVOTS)
     mine = line < width
     block = block_of(panel, stride, width)
-    value = tl.load(x + first + line, mask=mine, other=0.0)
+    node = tl.load(sequence + first + line, mask=mine, other=0)
+    value = tl.load(right + node * heads, mask=mine, other=0.0).to(tl.float64)
     value += handed_on(table, front, children, inverse, handed, line, mine)
     inverted = tl.load(upper + line * (stride + 1), mask=mine, other=0.0)
     for k in range(0, width):
@@ -61,7 +62,7 @@ def go_down(table, front, children, inverse, panels, x, handed, TRANSPOSED: tl.c
 
 
 @triton.jit
-def go_up(table, front, beyond, panels, x, TRANSPOSED: tl.constexpr):
+def go_up(table, front, beyond, panels, sequence, x, out, heads, TRANSPOSED: tl.constexpr):
     """With the rows of U; transposed with the columns of L."""
     first = field(table, front, FIRST)
     width, rows = extent(table, front)
@@ -88,24 +89,28 @@ def go_up(table, front, beyond, panels, x, TRANSPOSED: tl.constexpr):
         value += pivot * tl.sum(tl.where(tl.arange(0, PIVOTS)[None, :] == k, block, 0.0), axis=1)
     tl.debug_barrier()  # several threads hold the same numbers: all have read before one writes
     tl.store(x + first + line, value, mask=mine)
+    tl.store(out + tl.load(sequence + first + line, mask=mine, other=0) * heads, value, mask=mine)
 
 
 @triton.jit
-def substitute_kernel(begins, ends, table, children, inverse, beyond, panels, x, handed, total, nodes, entries, heads,
-                      DOWN: tl.constexpr, UP: tl.constexpr, TRANSPOSED: tl.constexpr):  # fmt: skip
-    """All fronts of a task, down and up."""
+def substitute_kernel(begins, ends, table, children, inverse, beyond, sequence, panels, right, x, handed, out, total, nodes,
+                      entries, heads, DOWN: tl.constexpr, UP: tl.constexpr, TRANSPOSED: tl.constexpr):  # fmt: skip
+    """All fronts of a task, down and up; ``right`` and ``out`` are [R, N, H], x is [R, H, N] by position."""
     task, lane = tl.program_id(0), tl.program_id(1).to(tl.int64)  # lane: side * heads + head
     begin, end = tl.load(begins + task), tl.load(ends + task)
+    table_of_side = lane // heads * nodes * heads + lane % heads
+    right += table_of_side
+    out += table_of_side
     panels += lane % heads * total
     x += lane * nodes
     handed += lane * entries
     if DOWN:
         for front in range(begin, end):
-            go_down(table, front, children, inverse, panels, x, handed, TRANSPOSED)
+            go_down(table, front, children, inverse, panels, sequence, right, x, handed, heads, TRANSPOSED)
             tl.debug_barrier()
     if UP:
         for turn in range(0, end - begin):
-            go_up(table, end - 1 - turn, beyond, panels, x, TRANSPOSED)
+            go_up(table, end - 1 - turn, beyond, panels, sequence, x, out, heads, TRANSPOSED)
             tl.debug_barrier()
 
 

@@ -149,7 +149,7 @@ def amplification(fixed: FixedPointMap) -> Tensor:
         return sharpest(fixed if isinstance(fixed, LinearMap) else dominating)
     auto = Solver.methods["Auto"](throw=False)
     v = run(auto, dominating.widened(), tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
-    return torch.minimum(plain, certify.tight_amplification(dominating.widened(), v))
+    return certify.tight_amplification(dominating, v)
 
 
 def _brought(place: torch.device, *numbers: Tensor) -> Sequence[Tensor]:
