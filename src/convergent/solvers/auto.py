@@ -36,7 +36,9 @@ class Auto(Solver):
         return dense if fixed.graph.largest <= DENSE_NODES else other
 
     def eliminates(self, fixed: LinearMap) -> bool:
-        return expected_near(fixed) if fixed.contraction.is_cuda else eliminates(fixed)
+        if fixed.contraction.is_cuda and fixed.graph.any_small:  # steps in one call come first, without waiting for the card
+            return expected_near(fixed)
+        return eliminates(fixed)
 
     def near(self) -> float:
         return NEAR
