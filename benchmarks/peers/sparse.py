@@ -1,0 +1,157 @@
+"""Differentiable sparse solvers of other packages: (I - W) x = b for all heads, and the gradient of the weights.
+
+What depends on the structure alone is given to them ready-made. Direct solvers take the heads one by one, each with all graphs
+as blocks of one matrix, which is faster here than graph by graph. Krylov methods take all heads as blocks as well: conjugate
+gradients where the system can be made symmetric, BiCGStab otherwise, each with the inverse diagonal as preconditioner.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.linear_system import Answer, LinearSystem
+
+Run = Callable[[LinearSystem, float], Answer]  # the number is a tolerance, which direct solvers do not need
+
+
+@dataclass(frozen=True)
+class Peer:
+    package: str
+    run: Run
+    iterative: bool = False
+
+    def solve(self, system: LinearSystem, tol: float) -> Answer:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls its CSR a beta, and asks whether to check it
+            return self.run(system, tol)
+
+    def method(self, system: LinearSystem) -> str:
+        if not self.iterative:
+            return "factors"
+        return "CG on the symmetric form" if system.form.symmetric else "BiCGStab"
+
+
+def torch_sla_lu(system: LinearSystem, tol: float) -> Answer:
+    """The solver its documentation recommends on the CPU, which is SuperLU."""
+    from torch_sla import spsolve
+
+    form, weight = system.form, _leaf(system)
+    shape = (form.size, form.size)
+    right, values = form.right(weight, system.right[0]), form.values(weight)
+    settings = {"backend": "scipy", "method": "lu"}
+    x = [
+        spsolve(*each, **settings) for each in ((v, form.rows, form.columns, shape, b) for v, b in zip(values, right, strict=True))
+    ]
+    return _answer(torch.stack(x), weight, system)
+
+
+def torch_sla_krylov(system: LinearSystem, tol: float) -> Answer:
+    from torch_sla import spsolve
+
+    form, weight = system.form, _leaf(system)
+    size = form.size * form.heads
+    right = form.right(weight, system.right[0]).reshape(-1)
+    entries = (form.values(weight).reshape(-1), *form.blocks, (size, size))
+    method = "cg" if form.symmetric else "bicgstab"
+    norm = right.detach().norm()  # its backward divides by it as well, so that one absolute tolerance does for both
+    x = norm * spsolve(*entries, right / norm, backend="pytorch", method=method, atol=tol, maxiter=STEPS)
+    return _answer(x.view(form.heads, form.size), weight, system)
+
+
+def torchsparsegradutils_krylov(system: LinearSystem, tol: float) -> Answer:
+    form, weight = system.form, _leaf(system)
+    right, values = form.right(weight, system.right[0]), form.values(weight)
+    inverse = None if form.scale is None else (1 / form.scale).t().reshape(-1, 1)
+    x = _krylov(form.compressed_blocks.matrix(values.reshape(-1)), right.reshape(-1), inverse, tol)
+    return _answer(x.view(form.heads, form.size), weight, system)
+
+
+def torchsparsegradutils_krylov_by_head(system: LinearSystem, tol: float) -> Answer:
+    """Slower on small systems, but its BiCGStab gets further."""
+    form, weight = system.form, _leaf(system)
+    right, values = form.right(weight, system.right[0]), form.values(weight)
+    inverse = [None] * form.heads if form.scale is None else (1 / form.scale).t().unsqueeze(2).unbind()
+    parts = zip(values, right, inverse, strict=True)
+    x = [_krylov(form.compressed.matrix(v), b.contiguous(), diagonal, tol) for v, b, diagonal in parts]
+    return _answer(torch.stack(x), weight, system)
+
+
+def _krylov(matrix: Tensor, right: Tensor, inverse: Tensor | None, tol: float) -> Tensor:
+    """Conjugate gradients with the ``inverse`` diagonal [size, 1] of a symmetric matrix; BiCGStab without one."""
+    from torchsparsegradutils import sparse_generic_solve
+    from torchsparsegradutils.utils import BICGSTABSettings, bicgstab, linear_cg
+    from torchsparsegradutils.utils.linear_cg import LinearCGSettings
+
+    if inverse is not None:
+        cg = LinearCGSettings(max_cg_iterations=STEPS, cg_tolerance=tol)
+        return sparse_generic_solve(matrix, right, solve=linear_cg, settings=cg, preconditioner=lambda values: inverse * values)
+
+    def transposed(matrix: Tensor, right: Tensor, settings: BICGSTABSettings) -> Tensor:
+        return bicgstab(matrix.t().to_sparse_csr(), right, settings=settings)
+
+    settings = BICGSTABSettings(matvec_max=2 * STEPS, abstol=0.0, reltol=tol)
+    return sparse_generic_solve(matrix, right, solve=bicgstab, transpose_solve=transposed, settings=settings)
+
+
+def torchsparsegradutils_splu(system: LinearSystem, tol: float) -> Answer:
+    """Its gradient around scipy's splu, in the ordering that is fastest here; both passes share the factors."""
+    from torchsparsegradutils import sparse_generic_solve
+
+    form, weight = system.form, _leaf(system)
+    x = []
+    for values, right in zip(form.values(weight), form.right(weight, system.right[0]), strict=True):
+        factors = Factors()
+        matrix = form.compressed.matrix(values)
+        x.append(sparse_generic_solve(matrix, right, solve=factors.solve, transpose_solve=factors.solve_transposed))
+    return _answer(torch.stack(x), weight, system)
+
+
+# of splu, where patterns are symmetric and diagonals dominate their rows: less fill than as it comes
+MINIMUM_DEGREE = MappingProxyType({"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}})
+
+
+class Factors:
+    """splu as torchsparsegradutils wants a solver: a function of the matrix and the right-hand side."""
+
+    def __init__(self) -> None:
+        self.factors: Any = None
+
+    def solve(self, matrix: Tensor, right: Tensor) -> Tensor:
+        from scipy.sparse import csc_array
+        from scipy.sparse.linalg import splu
+
+        parts = (matrix.values(), matrix.col_indices().int(), matrix.crow_indices().int())
+        transposed = csc_array(tuple(part.numpy() for part in parts), shape=tuple(matrix.shape))
+        self.factors = splu(transposed, **MINIMUM_DEGREE)
+        return torch.from_numpy(self.factors.solve(np.ascontiguousarray(right.numpy()), "T"))
+
+    def solve_transposed(self, matrix: Tensor, right: Tensor) -> Tensor:
+        return torch.from_numpy(self.factors.solve(np.ascontiguousarray(right.numpy())))
+
+
+STEPS = 20_000  # at most, of a Krylov method
+PEERS = {
+    "torch-sla, LU": Peer("torch_sla", torch_sla_lu),
+    "torch-sla, Krylov": Peer("torch_sla", torch_sla_krylov, iterative=True),
+    "torchsparsegradutils, splu": Peer("torchsparsegradutils", torchsparsegradutils_splu),
+    "torchsparsegradutils, Krylov": Peer("torchsparsegradutils", torchsparsegradutils_krylov, iterative=True),
+    "torchsparsegradutils, Krylov by head": Peer("torchsparsegradutils", torchsparsegradutils_krylov_by_head, iterative=True),
+}
+
+
+def _leaf(system: LinearSystem) -> Tensor:
+    return system.weight.clone().requires_grad_()
+
+
+def _answer(x: Tensor, weight: Tensor, system: LinearSystem) -> Answer:
+    """From answers [H, N]."""
+    (gradient,) = torch.autograd.grad(x, weight, system.adjoint[0].t())
+    return Answer(x.detach().t(), gradient)
