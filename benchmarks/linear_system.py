@@ -74,9 +74,12 @@ class Compressed(NamedTuple):
         places, place = torch.unique(row * size + column, return_inverse=True)
         return Compressed(torch.searchsorted(places, torch.arange(size + 1) * size), places % size, place)
 
-    def matrix(self, values: Tensor) -> Tensor:
-        """As torch's CSR tensor, differentiable."""
-        merged = values.new_zeros(len(self.column)).index_add(0, self.place, values)
+    def merged(self, values: Tensor) -> Tensor:
+        """The entries in their order, differentiable."""
+        return values.new_zeros(len(self.column)).index_add(0, self.place, values)
+
+    def matrix(self, merged: Tensor) -> Tensor:
+        """As torch's CSR tensor."""
         size = len(self.pointer) - 1
         return torch.sparse_csr_tensor(self.pointer, self.column, merged, (size, size))
 

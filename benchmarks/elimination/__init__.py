@@ -16,7 +16,7 @@ from torch import Tensor
 
 from benchmarks.elimination import plain, solvers
 from benchmarks.elimination.compare import ahead, errors, others
-from benchmarks.elimination.rock import rock
+from benchmarks.elimination.pores import rock
 from benchmarks.elimination.truth import refined, refined_answer
 from benchmarks.linear_system import Answer, LinearSystem
 from benchmarks.measure import Candidate, at_rest, interleave

@@ -10,14 +10,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.linear_system import Answer, LinearSystem
+from benchmarks.linear_system import Answer, Compressed, LinearSystem
 
 Run = Callable[[LinearSystem, float], Answer]  # the number is a tolerance, which direct solvers do not need
 
@@ -46,10 +47,8 @@ def torch_sla_lu(system: LinearSystem, tol: float) -> Answer:
     form, weight = system.form, _leaf(system)
     shape = (form.size, form.size)
     right, values = form.right(weight, system.right[0]), form.values(weight)
-    settings = {"backend": "scipy", "method": "lu"}
-    x = [
-        spsolve(*each, **settings) for each in ((v, form.rows, form.columns, shape, b) for v, b in zip(values, right, strict=True))
-    ]
+    lu = partial(spsolve, backend="scipy", method="lu")
+    x = [lu(entries, form.rows, form.columns, shape, b) for entries, b in zip(values, right, strict=True)]
     return _answer(torch.stack(x), weight, system)
 
 
@@ -62,56 +61,91 @@ def torch_sla_krylov(system: LinearSystem, tol: float) -> Answer:
     entries = (form.values(weight).reshape(-1), *form.blocks, (size, size))
     method = "cg" if form.symmetric else "bicgstab"
     norm = right.detach().norm()  # its backward divides by it as well, so that one absolute tolerance does for both
-    x = norm * spsolve(*entries, right / norm, backend="pytorch", method=method, atol=tol, maxiter=STEPS)
+    x = norm * spsolve(*entries, right / norm, backend="pytorch", method=method, atol=tol, maxiter=STEPS[method])
     return _answer(x.view(form.heads, form.size), weight, system)
 
 
 def torchsparsegradutils_krylov(system: LinearSystem, tol: float) -> Answer:
     form, weight = system.form, _leaf(system)
     right, values = form.right(weight, system.right[0]), form.values(weight)
-    inverse = None if form.scale is None else (1 / form.scale).t().reshape(-1, 1)
-    x = _krylov(form.compressed_blocks.matrix(values.reshape(-1)), right.reshape(-1), inverse, tol)
-    return _answer(x.view(form.heads, form.size), weight, system)
+    given = Given.of(form.compressed_blocks, values.reshape(-1), right.reshape(-1))
+    x = _krylov(given, None if form.scale is None else (1 / form.scale).t().reshape(-1, 1), tol)
+    return _passed_on(x.view(form.heads, form.size), [given], weight, system)
 
 
 def torchsparsegradutils_krylov_by_head(system: LinearSystem, tol: float) -> Answer:
     """Slower on small systems, but its BiCGStab gets further."""
-    form, weight = system.form, _leaf(system)
-    right, values = form.right(weight, system.right[0]), form.values(weight)
+    weight = _leaf(system)
+    given, form = _by_head(system, weight), system.form
     inverse = [None] * form.heads if form.scale is None else (1 / form.scale).t().unsqueeze(2).unbind()
-    parts = zip(values, right, inverse, strict=True)
-    x = [_krylov(form.compressed.matrix(v), b.contiguous(), diagonal, tol) for v, b, diagonal in parts]
-    return _answer(torch.stack(x), weight, system)
+    x = [_krylov(each, diagonal, tol) for each, diagonal in zip(given, inverse, strict=True)]
+    return _passed_on(torch.stack(x), given, weight, system)
 
 
-def _krylov(matrix: Tensor, right: Tensor, inverse: Tensor | None, tol: float) -> Tensor:
+def _krylov(given: Given, inverse: Tensor | None, tol: float) -> Tensor:
     """Conjugate gradients with the ``inverse`` diagonal [size, 1] of a symmetric matrix; BiCGStab without one."""
     from torchsparsegradutils import sparse_generic_solve
     from torchsparsegradutils.utils import BICGSTABSettings, bicgstab, linear_cg
     from torchsparsegradutils.utils.linear_cg import LinearCGSettings
 
-    if inverse is not None:
-        cg = LinearCGSettings(max_cg_iterations=STEPS, cg_tolerance=tol)
-        return sparse_generic_solve(matrix, right, solve=linear_cg, settings=cg, preconditioner=lambda values: inverse * values)
+    if inverse is None:
+        forward = partial(bicgstab, settings=BICGSTABSettings(matvec_max=2 * STEPS["bicgstab"], abstol=0.0, reltol=tol))
+    else:
+        settings = LinearCGSettings(max_cg_iterations=STEPS["cg"], cg_tolerance=tol)
+        forward = partial(linear_cg, settings=settings, preconditioner=lambda residual: inverse * residual)
 
-    def transposed(matrix: Tensor, right: Tensor, settings: BICGSTABSettings) -> Tensor:
-        return bicgstab(matrix.t().to_sparse_csr(), right, settings=settings)
+    def transposed(matrix: Tensor, right: Tensor) -> Tensor:
+        """Also for conjugate gradients: matrices are symmetric but for rounding, which shows where rows almost sum to one."""
+        return forward(matrix.t().to_sparse_csr(), right)
 
-    settings = BICGSTABSettings(matvec_max=2 * STEPS, abstol=0.0, reltol=tol)
-    return sparse_generic_solve(matrix, right, solve=bicgstab, transpose_solve=transposed, settings=settings)
+    return sparse_generic_solve(given.matrix, given.right, solve=forward, transpose_solve=transposed)
 
 
 def torchsparsegradutils_splu(system: LinearSystem, tol: float) -> Answer:
     """Its gradient around scipy's splu, in the ordering that is fastest here; both passes share the factors."""
     from torchsparsegradutils import sparse_generic_solve
 
-    form, weight = system.form, _leaf(system)
-    x = []
-    for values, right in zip(form.values(weight), form.right(weight, system.right[0]), strict=True):
-        factors = Factors()
-        matrix = form.compressed.matrix(values)
-        x.append(sparse_generic_solve(matrix, right, solve=factors.solve, transpose_solve=factors.solve_transposed))
-    return _answer(torch.stack(x), weight, system)
+    weight = _leaf(system)
+    given, factors = _by_head(system, weight), [Factors() for _ in range(system.heads)]
+    x = [
+        sparse_generic_solve(each.matrix, each.right, solve=mine.solve, transpose_solve=mine.solve_transposed)
+        for each, mine in zip(given, factors, strict=True)
+    ]
+    return _passed_on(torch.stack(x), given, weight, system)
+
+
+class Given(NamedTuple):
+    """A system as torchsparsegradutils gets it: leaves in CSR, made of entries and a right-hand side that depend on the weights.
+
+    Gradients are passed on from there by hand: torch's own, of a CSR tensor to its values, goes through a dense matrix.
+    """
+
+    matrix: Tensor
+    right: Tensor
+    sources: tuple[Tensor, Tensor]  # what the leaves are made of
+
+    @staticmethod
+    def of(place: Compressed, values: Tensor, right: Tensor) -> Given:
+        merged = place.merged(values)
+        leaves = place.matrix(merged.detach()), right.detach().contiguous()
+        return Given(*(leaf.requires_grad_() for leaf in leaves), (merged, right))
+
+
+def _by_head(system: LinearSystem, weight: Tensor) -> list[Given]:
+    form = system.form
+    parts = zip(form.values(weight), form.right(weight, system.right[0]), strict=True)
+    return [Given.of(form.compressed, values, right) for values, right in parts]
+
+
+def _passed_on(x: Tensor, given: list[Given], weight: Tensor, system: LinearSystem) -> Answer:
+    """From answers [H, N]."""
+    leaves = [leaf for each in given for leaf in (each.matrix, each.right)]
+    found = torch.autograd.grad(x, leaves, system.adjoint[0].t())
+    dense = [part.values() if part.layout == torch.sparse_csr else part for part in found]
+    sources = [source for each in given for source in each.sources]
+    used = [pair for pair in zip(sources, dense, strict=True) if pair[0].requires_grad]
+    (gradient,) = torch.autograd.grad([source for source, _ in used], weight, [part for _, part in used])
+    return Answer(x.detach().t(), gradient)
 
 
 # of splu, where patterns are symmetric and diagonals dominate their rows: less fill than as it comes
@@ -137,7 +171,7 @@ class Factors:
         return torch.from_numpy(self.factors.solve(np.ascontiguousarray(right.numpy())))
 
 
-STEPS = 20_000  # at most, of a Krylov method
+STEPS = {"cg": 30_000, "bicgstab": 3_000}  # at most; BiCGStab breaks down rather than converge late
 PEERS = {
     "torch-sla, LU": Peer("torch_sla", torch_sla_lu),
     "torch-sla, Krylov": Peer("torch_sla", torch_sla_krylov, iterative=True),
