@@ -12,7 +12,7 @@ from benchmarks.elimination import solvers
 from benchmarks.elimination.compare import ahead, errors, others
 from benchmarks.elimination.truth import refined_answer
 from benchmarks.linear_system import Answer, LinearSystem
-from benchmarks.measure import Candidate, at_rest, interleave
+from benchmarks.measure import Candidate, interleave
 from benchmarks.options import Options
 from benchmarks.report import Case, Report
 from benchmarks.workloads import Workload
@@ -46,19 +46,17 @@ def measure(name: str, work: Workload, options: Options, rounds: int, fills: boo
     case = Case(name, {**work.settings(), "dtype": "float64", "rtol": solvers.RTOL}, ours=OURS)
     system, solver = system_of(work), Auto(rtol=solvers.RTOL)
     truth = exact(system) if fills else refined_answer(system)
-    here = system.to(options.device)
-    candidates = {OURS: Candidate(lambda _: solvers.ours(here, solver))}
-    case.errors[OURS] = errors(solvers.ours(here, solver), truth, system)
-    case.details[OURS] = {"method": solvers.forward(here, solver).method}
+    candidates = {OURS: Candidate(lambda _: solvers.ours(system, solver))}
+    case.errors[OURS] = errors(solvers.ours(system, solver), truth, system)
+    case.details[OURS] = {"method": solvers.forward(system, solver).method}
     if solvers.dense_bytes(system) <= solvers.MOST:
-        candidates[DENSE] = Candidate(lambda _: solvers.dense(here))
-        (value, _), gradient = solvers.dense(here)
+        candidates[DENSE] = Candidate(lambda _: solvers.dense(system))
+        (value, _), gradient = solvers.dense(system)
         case.errors[DENSE] = errors(Answer(value, gradient), truth, system)
     else:
         case.details[DENSE] = {"skipped": f"padded matrices of more than {solvers.MOST >> 20} MiB"}
     peers = others(case, system, truth, options, fills)
-    resting = {name: at_rest(candidate, options.device) for name, candidate in {**candidates, **peers.candidates}.items()}
-    case.timings = interleave(resting, rounds, options.budget(10.0), ours=OURS) | peers.single
+    case.timings = interleave(candidates | peers.candidates, rounds, options.budget(10.0), ours=OURS) | peers.single
     return case
 
 

@@ -2,7 +2,7 @@
 
 What depends on the structure alone is given to them ready-made. Direct solvers take the heads one by one, each with all graphs
 as blocks of one matrix, which is faster here than graph by graph. Krylov methods take all heads as blocks as well: conjugate
-gradients where the system can be made symmetric, BiCGStab otherwise, each with the inverse diagonal as preconditioner.
+gradients with a Jacobi preconditioner where the system can be made symmetric, BiCGStab otherwise.
 """
 
 from __future__ import annotations
