@@ -13,7 +13,7 @@ from rich.console import Console
 from benchmarks.options import Options
 from convergent.errors import expect
 
-NAMES = ("w1", "step", "sweep", "near_one", "growth", "certificate", "elimination")
+NAMES = ("w1", "step", "sweep", "near_one", "growth", "certificate", "elimination", "adjoint")
 ON_A_DEVICE = ("cuda",)  # only when named, or for a device
 
 

@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("torch", "triton", "numba", "numpy", "scipy", "torch-geometric", "torchdeq", "torchsparsegradutils", "pyamg")
+PACKAGES = (
+    "torch",
+    "triton",
+    "numba",
+    "numpy",
+    "scipy",
+    "torch-geometric",
+    "torchdeq",
+    "torchsparsegradutils",
+    "torch-sla",
+    "pyamg",
+)
 
 
 def machine() -> dict[str, Any]:

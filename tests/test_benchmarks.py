@@ -6,18 +6,24 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from benchmarks import certificate, cuda, elimination, near_one, step, w1
+from benchmarks import adjoint, certificate, cuda, elimination, near_one, step, w1
 from benchmarks.calibrate import calibrate
 from benchmarks.cuda import growth, iteration, large, layer, methods, problem
+from benchmarks.elimination import compare, plain, solvers, truth
+from benchmarks.elimination.pores import rock
+from benchmarks.linear_system import LinearSystem
 from benchmarks.measure import OURS, Candidate, Timing, at_rest, interleave
 from benchmarks.options import Options
 from benchmarks.peers import BROUGHT, layers, missing, products
+from benchmarks.peers.sparse import MINIMUM_DEGREE
+from benchmarks.peers.sparse import PEERS as SPARSE_PEERS
 from benchmarks.peers.systems import PEERS, System
 from benchmarks.report import Case, Report, Target
 from benchmarks.workloads import Workload, decision_processes, grid, random
@@ -408,27 +414,118 @@ def test_the_readme_repeats_what_the_files_hold() -> None:
         assert words in readme
 
 
+# --- elimination and its peers ---
+
+
+def networks(count: int) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [PoreNetworks((40, 60), wide=True).network(rng) for _ in range(count)]
+
+
 def test_elimination_solves_what_its_peers_solve() -> None:
     """Rows of the benchmark's networks sum to what they are meant to, and all answers are the same."""
-    rng = np.random.default_rng(0)
-    networks = [PoreNetworks((40, 60), wide=True).network(rng) for _ in range(3)]
+    found = networks(3)
     for loss in (0.0, 1e-12, 1e-3):
-        work = elimination.rock(networks, 2, loss)
-        slack, free = elimination.slacks(work), work.weight.new_zeros(work.graph.num_nodes, 2)
-        free.index_add_(0, work.graph.row, work.weight)
+        system = rock(found, 2, loss)
+        slack, free = truth.slacks(system), system.weight.new_zeros(system.graph.num_nodes, 2)
+        free.index_add_(0, system.graph.row, system.weight)
         assert np.abs(slack[free.numpy() > 0] - loss).max() < 4e-16
-        (x, *_), _, gradient = elimination.kernels(work)
-        (dense, *_), wanted = elimination.dense(work)
-        np.testing.assert_allclose(x, elimination.refined(work).astype(np.float64), rtol=1e-13)
+        (x, *_), _, gradient = solvers.kernels(system)
+        (dense, *_), wanted = solvers.dense(system)
+        refined = truth.refined_answer(system)
+        np.testing.assert_allclose(x, refined.value, rtol=1e-13)
+        np.testing.assert_allclose(gradient, refined.gradient, rtol=1e-11)
         np.testing.assert_allclose(dense, x, rtol=1e-8)
         np.testing.assert_allclose(wanted, gradient, rtol=1e-7)
-        np.testing.assert_allclose(elimination.factors_of_scipy(work)[0], x, rtol=1e-8)
-    work = elimination.rock(networks[:1], 1, 1e-6)
-    np.testing.assert_allclose(elimination.multigrid(work), elimination.kernels(work)[0][0], rtol=1e-4)
+        np.testing.assert_allclose(solvers.factors_of_scipy(system)[0], x, rtol=1e-8)
+        np.testing.assert_allclose(solvers.factors_of_scipy(system, MINIMUM_DEGREE)[0], x, rtol=1e-8)
+    system = rock(found[:1], 1, 1e-6)
+    np.testing.assert_allclose(solvers.multigrid(system), solvers.kernels(system)[0][0], rtol=1e-4)
+
+
+def with_parallel_edges() -> LinearSystem:
+    """A random graph: some of its edges join the same two nodes."""
+    system = plain.system_of(random(nodes=40, edges=400, heads=2, gamma=0.9, seed=0))
+    assert len(torch.unique(torch.stack([system.graph.row, system.graph.column]), dim=1).t()) < 400
+    return system
+
+
+SYSTEMS = {"rock": lambda: rock(networks(2), 2, 1e-3), "random": with_parallel_edges}
+
+
+@pytest.mark.parametrize("make", SYSTEMS.values(), ids=SYSTEMS)
+@pytest.mark.parametrize("name", SPARSE_PEERS)
+def test_sparse_peers_find_our_answer_and_gradient(name: str, make: Callable[[], LinearSystem]) -> None:
+    peer, system = SPARSE_PEERS[name], make()
+    if reason := missing(peer.package):
+        pytest.skip(reason)
+    found, wanted = peer.solve(system, 1e-10), solvers.ours(system)
+    errors = compare.errors(found, wanted, system)
+    assert max(errors.values()) < 1e-7
+    assert compare.errors(wanted, truth.refined_answer(system), system)[compare.GRADIENT] < 1e-9
+
+
+@pytest.mark.parametrize("make", SYSTEMS.values(), ids=SYSTEMS)
+def test_what_peers_are_given_is_our_system(make: Callable[[], LinearSystem]) -> None:
+    system = make()
+    form, (x, _) = system.form, solvers.ours(system)
+    right = form.right(system.weight, system.right[0])
+    for head, values in enumerate(form.values(system.weight)):
+        matrix = torch.zeros(form.size, form.size, dtype=torch.float64).index_put(
+            (form.rows, form.columns), values, accumulate=True
+        )
+        torch.testing.assert_close(matrix @ x[:, head], right[head])
+        if form.symmetric:
+            torch.testing.assert_close(matrix, matrix.t())
+    assert form.symmetric is (system.scale is not None)
+
+
+def test_a_package_is_ahead_only_where_it_reached_the_error() -> None:
+    timings = {"solve": Timing([2.0]), "torch-sla, LU": Timing([3.0]), "torch-sla, Krylov": Timing([1.0])}
+    case = Case("case", {}, timings, details={name: {"reached": name != "torch-sla, Krylov"} for name in timings}, ours="solve")
+    assert [target.value for target in compare.ahead(case)] == [1.5, None]
 
 
 def test_elimination_has_targets() -> None:
     report = elimination.run(Options(quick=True))
-    assert len(report.targets) == 3
-    assert all(target.value is not None for target in report.targets)
+    assert len(report.targets) == 9
+    absent = [package for package, module in {"torch-sla": "torch_sla"}.items() if missing(module)]
+    for target in report.targets:
+        assert (target.value is None) == any(package in target.name for package in absent), target.name
+    for case in report.cases:
+        reached = [name for name in case.timings if case.details.get(name, {}).get("reached")]
+        assert all(max(case.errors[name].values()) <= solvers.RTOL for name in reached)
+        assert max(case.errors[elimination.OURS].values()) <= solvers.RTOL
     assert json.loads(json.dumps(report.to_json()))["cases"]
+
+
+# --- backward over forward ---
+
+
+def test_backward_is_measured_beside_forward() -> None:
+    report = json.loads(json.dumps(adjoint.run(Options(quick=True)).to_json()))
+    assert len(report["targets"]) == len(report["cases"]) == 8
+    for case, target in zip(report["cases"], report["targets"], strict=True):
+        assert target["wanted"] == "<= 2"
+        assert target["value"] == case["ratios"][adjoint.BACKWARD]["median"]
+        assert case["errors"][adjoint.FORWARD]["value"] <= case["errors"][adjoint.FORWARD]["bound"] <= adjoint.TOL
+        assert max(case["errors"][adjoint.BACKWARD].values()) <= 1e-6
+
+
+def test_ranks_sum_to_one_and_their_gradient_is_right() -> None:
+    problem = adjoint.page_rank(pages=30, links=120, damping=0.99, seed=0)
+    value, weight, restart = problem.exact()
+    assert abs(float(value.sum()) - 1) < 1e-9
+    dense = torch.zeros(30, 30, dtype=torch.float64)
+    dense.index_put_((problem.graph.row, problem.graph.column), problem.weight[:, 0], accumulate=True)
+    inverse = torch.linalg.inv(torch.eye(30, dtype=torch.float64) - dense)
+    torch.testing.assert_close(value, inverse.t() @ problem.bias)
+    torch.testing.assert_close(restart, inverse @ problem.cotangent)
+    torch.testing.assert_close(weight, restart[problem.graph.column] * value[problem.graph.row])
+
+
+def test_chains_are_the_same_in_one_graph_and_in_many() -> None:
+    one, many = adjoint.chains(4, 6, graphs=1), adjoint.chains(4, 6, graphs=4)
+    assert (one.graph.num_graphs, many.graph.num_graphs) == (1, 4)
+    for mine, other in zip(one.exact(), many.exact(), strict=True):
+        torch.testing.assert_close(mine, other)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.page import certificate, cpu, figures, gpu, near_one, summary
+from benchmarks.page import certificate, cpu, elimination, figures, gpu, near_one, summary
 from benchmarks.page.reports import TESTS, Report, read_reports
 from benchmarks.page.targets import target_table
 from benchmarks.page.words import origin
@@ -66,6 +66,8 @@ SECTIONS = (
             near_one.near_one,
         ),
     ),
+    Section("elimination", "Rows that sum to almost one", (elimination.elimination,)),
+    Section("adjoint", "Backward over forward", (elimination.adjoint,)),
     Section("step", "A whole training step", (cpu.step,)),
     Section(
         "cuda",
