@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from convergent.graph import Graph, traced
-from convergent.kernels.batching import fold, unfold
+from convergent.kernels.batching import apply_to_gradients, batched_gradients, fold, unfold
 from convergent.maps import FixedPointMap
 from convergent.solvers import Picard, Solution, Solver, decoded, run
 
@@ -153,6 +153,8 @@ def fixed_point(
     if traced(parameters[0]):
         call = (fixed.graph.tensors(), *problem.texts(), still, contraction, list(parameters), x0)
         return Solution(*torch.ops.convergent.fixed_point(*call))
+    if batched_gradients((x0, *parameters)):
+        return Solution(*apply_to_gradients(_FixedPoint, (problem, x0, contraction, *parameters)))
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return Solution(*_FixedPoint.apply(problem, x0, contraction, *parameters))
     wanted = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters)

@@ -24,7 +24,7 @@ from torch.autograd import forward_ad
 from convergent.graph import Graph, traced
 from convergent.kernels import backend, reference
 from convergent.kernels.arguments import expect_matrix
-from convergent.kernels.batching import fold, unfold
+from convergent.kernels.batching import apply_to_gradients, batched_gradients, fold, unfold
 
 Gradients = tuple[Tensor | None, Tensor | None]
 Unary = Callable[[Graph, Tensor], Tensor]
@@ -130,6 +130,8 @@ def applying(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     def apply(*inputs: Any) -> Any:
         if torch._C._are_functorch_transforms_active():
             return function.apply(*inputs)
+        if batched_gradients(inputs):
+            return apply_to_gradients(function, inputs)
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
             return function.forward(*inputs)  # nobody will ask for a derivative, as within most backward passes
         return Plain.apply(*inputs)

@@ -45,6 +45,16 @@ def eliminates(fixed: FixedPointMap) -> bool:
     return isinstance(fixed, LinearMap) and near_one(fixed) and factors.affordable(_rows_of(fixed), fixed.heads)
 
 
+def heads_at_once(fixed: FixedPointMap) -> int:
+    """How many heads are solved together: where rows sum to one or more only factors prove a bound, and those of many heads are
+    too much at once. A batch of torch.func.vmap is such heads."""
+    if fixed.heads == 1 or not isinstance(fixed, LinearMap) or fixed.contraction.is_cuda:
+        return fixed.heads
+    if not bool((fixed.contraction >= 1).any()):
+        return fixed.heads
+    return factors.heads_at_once(_rows_of(fixed))
+
+
 def near_one(fixed: FixedPointMap) -> bool:
     return not fixed.contraction.is_cuda and bool((fixed.contraction > NEAR).any())
 

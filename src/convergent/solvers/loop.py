@@ -25,9 +25,9 @@ from convergent.errors import ConvergenceError, InputError, expect
 from convergent.graph import SMALL, Graph
 from convergent.kernels import ROOM, SAFETY, Accuracy, clear_of
 from convergent.maps import FixedPointMap, LinearMap
-from convergent.solvers.elimination import eliminates, factors_of
+from convergent.solvers.elimination import eliminates, factors_of, heads_at_once
 from convergent.solvers.picard import Picard
-from convergent.solvers.solution import Solution, Status, used_methods
+from convergent.solvers.solution import Solution, Status, beside, used_methods
 from convergent.solvers.solver import Burst, Solver
 
 SLOW = 4  # a method on trial hands over where it needs more than so many times its trial
@@ -55,11 +55,13 @@ def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Ten
         expect(x0.dtype == fixed.dtype, "x0", f"{fixed.dtype}, as the map has", x0.dtype)
     if tol is not None:
         fixed.expect_graphs("tol", tol)
+    together = heads_at_once(fixed)
+    if together < fixed.heads:
+        solution, whole = _in_parts(solver, fixed, x0, tol, still, together)
+    else:
+        solution, whole = _solved(solver, fixed, x0, tol, still)
     if still:
-        return _State.begin(solver, fixed, x0, tol).finish()[0]
-    solution, whole = _settled(solver, fixed, x0, tol)
-    if solution is None:
-        solution, whole = _iterated(solver, fixed, x0, tol)
+        return solution
     if solver.throw and not whole:
         failed = solution.status != Status.CONVERGED
         if fixed.norm == "one":  # an adjoint of a gradient that is not finite is no error: loss scalers probe for it
@@ -67,6 +69,26 @@ def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Ten
         if bool(failed.any()):
             raise ConvergenceError(_explain(solution, failed, solver, fixed), solution)
     return solution
+
+
+def _solved(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None, still: bool) -> tuple[Solution, bool]:
+    """The solution, and whether all of it has converged."""
+    if still:
+        return _State.begin(solver, fixed, x0, tol).finish()
+    solution, whole = _settled(solver, fixed, x0, tol)
+    return _iterated(solver, fixed, x0, tol) if solution is None else (solution, whole)
+
+
+def _in_parts(
+    solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None, still: bool, together: int
+) -> tuple[Solution, bool]:
+    """The same for so many heads at a time."""
+    parts = []
+    for first in range(0, fixed.heads, together):
+        some = slice(first, first + together)
+        start, allowed = (None if value is None else value[:, some].contiguous() for value in (x0, tol))
+        parts.append(_solved(solver, fixed.some_heads(some), start, allowed, still))
+    return beside([solution for solution, _ in parts]), all(whole for _, whole in parts)
 
 
 def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> tuple[Solution, bool]:
@@ -130,7 +152,7 @@ def amplification(fixed: FixedPointMap) -> Tensor:
     if eliminates(dominating):
         v = factors_of(dominating).solve(dominating.bias.double())
     else:
-        auto = Solver.methods["Auto"](throw=False)
+        auto = Solver.methods["Auto"](throw=False, certify="plain")  # the bound is proved from v itself
         v = run(auto, dominating.widened(), tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
     return torch.minimum(plain, certify.tight_amplification(dominating.widened(), v))
 
