@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from convergent.graph import Graph, traced
-from convergent.kernels.batching import apply_to_gradients, batched_gradients, fold, unfold
+from convergent.kernels.batching import apply_to_gradients, batched_gradients, fold, saved, unfold
 from convergent.maps import FixedPointMap
 from convergent.solvers import Picard, Solution, Solver, decoded, run
 
@@ -198,14 +198,14 @@ class _FixedPoint(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        value, contraction, *parameters = ctx.saved_tensors
+        value, contraction, *parameters = saved(ctx)
         if grad is None:
             return (None,) * (3 + len(parameters))
         return None, None, None, *ctx.problem.gradients(value, contraction, parameters, grad)
 
     @staticmethod
     def jvp(ctx: Any, _: None, __: None, ___: None, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
-        value, contraction, *parameters = ctx.saved_tensors
+        value, contraction, *parameters = saved(ctx)
         problem = ctx.problem
         fixed = problem.map(parameters, contraction)
         x = value.to(fixed.dtype)
@@ -235,7 +235,7 @@ class _Value(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        value, contraction, *parameters = ctx.saved_tensors
+        value, contraction, *parameters = saved(ctx)
         return None, None, None, None, None, *ctx.problem.gradients(value, contraction, parameters, grads[0])
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from torch.autograd.functional import hessian as hessian_of_autograd
 from torch.autograd.functional import jacobian
-from torch.func import functional_call, hessian, jacfwd, jacrev, jvp, vmap
+from torch.func import functional_call, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 from convergent import (
     GMRES,
@@ -393,3 +393,28 @@ def test_batched_gradients_of_a_layer() -> None:
     found = torch.autograd.grad(value, inputs, grads, is_grads_batched=True, retain_graph=True)
     single = [torch.autograd.grad(value, inputs, grad, retain_graph=True) for grad in grads]
     agree(found, tuple(torch.stack(parts) for parts in zip(*single, strict=True)))
+
+
+@pytest.mark.parametrize("method", LINEAR)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_pullback_after_its_transform_has_ended(method: type, enabled: bool) -> None:
+    for weight in (WEIGHT, 0 * WEIGHT):  # of the second the start is the answer
+        _, pullback, *_ = vjp(sparse(None, method), weight, BIAS)
+        with torch.set_grad_enabled(enabled):
+            found = pullback(BIASES[0])
+        agree(found, vjp(dense(None), weight, BIAS)[1](BIASES[0]))
+        agree(vmap(pullback)(BIASES), vmap(vjp(dense(None), weight, BIAS)[1])(BIASES))
+
+
+@pytest.mark.parametrize("transform", [jacrev, jacfwd])
+def test_a_graph_that_is_made_inside_a_transform(transform) -> None:
+    order = torch.tensor([5, 0, 7, 2, 1, 6, 3, 4])  # edges that have to be sorted
+
+    def function(weight: Tensor, bias: Tensor) -> Tensor:
+        graph = Graph(torch.stack([INDEX[0], INDEX[1]])[:, order], 6, batch=torch.tensor([0, 0, 0, 1, 1, 1]) + 0)
+        return solve(LinearMap(graph, weight[order], bias), Auto(tol=1e-13)).value
+
+    agree(transform(function, (0, 1))(WEIGHT, BIAS), transform(dense(None), (0, 1))(WEIGHT, BIAS))
+    agree(vmap(function)(WEIGHTS, BIASES), vmap(dense(None))(WEIGHTS, BIASES))
+    with pytest.raises(InputError, match=r"edge_index: expected one structure for a whole batch of torch\.func\.vmap, but got"):
+        vmap(lambda index: Graph(index, 6).out_degree)(torch.stack([INDEX, INDEX.flip(0)]))

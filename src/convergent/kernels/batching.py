@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._functorch.utils import unwrap_dead_wrappers
 
 
 def fold(value: Tensor, dim: int | None, size: int) -> Tensor:
@@ -26,6 +27,11 @@ def fold(value: Tensor, dim: int | None, size: int) -> Tensor:
 def unfold(value: Tensor, size: int) -> Tensor:
     """The way back: [rows, size * heads] -> [rows, size, heads], a batch at dimension 1."""
     return value.view(value.shape[0], size, value.shape[1] // size)
+
+
+def saved(ctx: Any) -> tuple[Tensor, ...]:
+    """What a function has saved for its derivatives, which torch.func.vjp may ask for after the transform has ended."""
+    return unwrap_dead_wrappers(ctx.saved_tensors)
 
 
 class _Batch(NamedTuple):
