@@ -21,12 +21,14 @@ class Status(IntEnum):
         PRECISION: the dtype cannot represent the answer within the tolerance.
         BUDGET: ``max_iterations`` ran out.
         OVERFLOW: the answer is too large for the dtype.
+        STEADY: the last step is within the tolerance, but nothing bounds the error (of a baseline whose map need not contract).
     """
 
     CONVERGED = 0
     PRECISION = 1
     BUDGET = 2
     OVERFLOW = 3
+    STEADY = 4
 
 
 @dataclass(frozen=True, eq=False)
