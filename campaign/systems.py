@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from campaign.certificates import Asked, Checks
-from campaign.draw import Drawn, drawn
-from campaign.gradients import Adjoints, check_gradient
+from campaign.draw import TRANSFORMS, Drawn, drawn
+from campaign.gradients import Adjoints, check_gradient, oriented
 from campaign.linear import Reference, solve_linear
 from campaign.nonlinear import Activated, MaxPlus, solve_nonlinear
 from campaign.outcome import Outcome
 from campaign.pool import alone, default_workers, spread
+from campaign.transforms import check_transform
 from convergent import ConvergenceError, Implicit, OneStep, Solution, Unrolled, solve
 from convergent.solvers import Auto
 
@@ -108,6 +109,8 @@ def _check(made: Drawn, outcome: Outcome) -> None:
         _same(solution, again, outcome)
     if made.alone is not None:
         _alone(made, solution, outcome)
+    if made.gradient in TRANSFORMS:
+        check_transform(made, solution, reference, outcome)
     if made.gradient in ("implicit", "own") and solution.value.requires_grad:
         check_gradient(made, weight, bias, solution, reference, adjoints, outcome)
 
@@ -135,7 +138,7 @@ def _solved(made: Drawn, weight: Tensor, bias: Tensor, outcome: Outcome, adjoint
 
 
 def exact(made: Drawn, start: Tensor) -> Reference:
-    structure = made.structure.transposed() if made.transposed else made.structure
+    structure = oriented(made)
     if made.kind == "LinearMap":
         return solve_linear(structure, made.weight, made.bias)
     if made.kind == "ActivatedMap":
