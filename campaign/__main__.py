@@ -25,7 +25,7 @@ def main(
     seconds: Annotated[float, typer.Option(min=1, help="For all parts together.")] = 120,
     seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
     parts: Annotated[str, typer.Option(metavar="PART,...", help=f"Some of {', '.join(PARTS)}.")] = ",".join(PARTS),
-    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda, for systems; the others are of the CPU.")] = "cpu",
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu or cuda, for systems.")] = "cpu",
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where it writes; entries of other parts stay.")] = Path(
         "results/campaign.json"
     ),

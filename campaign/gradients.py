@@ -94,12 +94,13 @@ class Gradient:
         off = self.off(y, entries, off_slope) + adjoint.error
         eps = 16 * torch.finfo(made.dtype).eps
         leaf = [4 * torch.finfo(gradient.dtype).eps for gradient in (to_bias, to_weight)]  # of which each has its own dtype
-        allowed = off * at.abs() + y.abs() * off_slope + (eps + leaf[0]) * y.abs() + TINY
+        least = [max(TINY, _smallest(gradient.dtype)) for gradient in (to_bias, to_weight)]
+        allowed = off * at.abs() + y.abs() * off_slope + (eps + leaf[0]) * y.abs() + least[0]
         self.compare("bias", to_bias, at * y, allowed, structure.graph_of, known, outcome)
         outer = (at * y)[structure.row] * x[structure.column]
         per_lane = self.solution.error_bound[structure.graph_of]
         allowed = allowed[structure.row] * (x.abs() + per_lane)[structure.column]
-        allowed = allowed + (y.abs()[structure.row] * per_lane[structure.column]) + (eps + leaf[1]) * outer.abs() + TINY
+        allowed = allowed + (y.abs()[structure.row] * per_lane[structure.column]) + (eps + leaf[1]) * outer.abs() + least[1]
         self.compare("weight", to_weight, outer, allowed, structure.graph_of[structure.row], known, outcome)
         outcome.counts["gradients"] += int(known.sum())
 
@@ -149,3 +150,9 @@ class Gradient:
             place = tuple(wrong.nonzero()[0].tolist())
             numbers = f"{float(found[place]):.6g}, expected {float(wanted[place]):.6g} within {float(allowed[place]):.3g}"
             outcome.violation(f"{self.name}gradient of the {name}", f"{int(wrong.sum())} of {wrong.numel()} at {place}: {numbers}")
+
+
+def _smallest(dtype: torch.dtype) -> float:
+    """The smallest positive number of a dtype: below it gradients round to zero or to this."""
+    number = torch.finfo(dtype)
+    return number.tiny * number.eps

@@ -17,7 +17,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from convergent.kernels import backend
+from convergent.graph import Graph
+from convergent.kernels import certificate
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.maps.base import max_degree
 
@@ -36,14 +37,8 @@ def plain_amplification(contraction: Tensor, gap: float = 0.0) -> Tensor:
 
 def tight_amplification(dominating: LinearMap, v: Tensor) -> Tensor:
     """max(v) / min(v - M v) of every graph and head, [G, H]; infinite where v proves nothing. ``dominating`` is x -> M x + 1."""
-    v = v.double()
-    slack = dominating.defect(v)  # M v + 1 - v
-    worst = backend(slack).segment_reduce(slack.clamp(min=0), dominating.graph.segments, "max")
-    error = rounding(dominating, dominating.contraction, dominating.size(v), torch.ones_like(worst))
-    gap = 1 - worst - error  # a lower bound on min(v - M v)
-    positive = dominating.size((v <= 0).double()) == 0
-    largest = dominating.size(v)
-    return torch.where((gap > 0) & positive, largest / gap, torch.inf)
+    graph = dominating.graph
+    return certificate.tight(graph.rows, graph.segments, dominating.weight, v.double(), dominating.contraction, unit(graph))
 
 
 def rounding(fixed: FixedPointMap, contraction: Tensor, size: Tensor, bias_size: Tensor) -> Tensor:
@@ -52,10 +47,10 @@ def rounding(fixed: FixedPointMap, contraction: Tensor, size: Tensor, bias_size:
     A row of d products and a bias is off by at most (d + 2) u (c |x| + |b|), where u is half a unit in the last place (Higham 2002,
     section 3.1); the subtraction of x from something close to it is exact. An activation adds a few units of its own.
     """
-    error = unit(fixed) * (contraction * size + bias_size)
+    error = unit(fixed.graph) * (contraction * size + bias_size)
     return error if fixed.linear else 1.2 * error + 4 * torch.finfo(torch.float64).eps * size
 
 
-def unit(fixed: FixedPointMap) -> float:
+def unit(graph: Graph) -> float:
     """What rounding adds to a defect, for a product and a bias that are of size one together."""
-    return torch.finfo(torch.float64).eps / 2 * (max_degree(fixed.graph) + 2)
+    return torch.finfo(torch.float64).eps / 2 * (max_degree(graph) + 2)

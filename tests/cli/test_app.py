@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_type_hints
 
 import pandas
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.models import OptionInfo
 
 from command import answered, convergent, refused
 from convergent import InputError
@@ -57,6 +59,15 @@ def test_help(command) -> None:
     assert "Usage: convergent" in said
     if command:
         assert "Example" in said
+
+
+@pytest.mark.parametrize("command", app.registered_commands, ids=lambda command: command.callback.__name__)
+def test_options_are_named_where_their_placeholder_is_their_name(command) -> None:
+    """typer 0.27 takes such a placeholder for the name of the option, in capitals."""
+    for name, hint in get_type_hints(command.callback, include_extras=True).items():
+        for option in getattr(hint, "__metadata__", ()):
+            if isinstance(option, OptionInfo) and option.metavar == name.upper():
+                assert f"--{name}" in (option.default, *option.param_decls)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)], ids=" ".join)

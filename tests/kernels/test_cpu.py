@@ -287,6 +287,15 @@ def test_lu_solve(heads, dtype, norm):
 
 
 @pytest.mark.usefixtures("team")
+@pytest.mark.parametrize("kernels", [cpu, reference])
+def test_a_singular_matrix_does_not_concern_the_others(kernels):
+    rows, segments = Rows(torch.tensor([0, 1, 2, 3, 4]), torch.tensor([1, 0, 3, 2]), None), torch.tensor([0, 2, 4])
+    weight, bias = torch.tensor([[1.0], [1.0], [0.5], [0.5]], dtype=torch.float64), torch.ones(4, 1, dtype=torch.float64)
+    x = kernels.lu_solve(rows, segments, weight, bias)
+    assert not torch.isfinite(x[:2]).any()
+    assert x[2:].flatten().tolist() == [2.0, 2.0]
+
+
 def test_lu_solve_by_a_team():
     p = make(SIZES * 9, 3)
     agree(cpu.lu_solve(p.rows, p.segments, p.weight, p.bias), reference.lu_solve(p.rows, p.segments, p.weight, p.bias), 1e-11)

@@ -142,3 +142,65 @@ def test_a_class_of_nodes_that_loses_nothing_is_named() -> None:
     pair = Graph(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
     with pytest.raises(ContractionError, match="rows that sum to more than one outweigh"):
         LinearMap(pair, torch.tensor([[2.0], [0.8]], dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64))
+
+
+# --- on a GPU ---
+
+
+def on_card(fixed: LinearMap, dtype: torch.dtype = torch.float64) -> LinearMap:
+    weight = fixed.weight.detach().to(dtype).cuda().requires_grad_()
+    return LinearMap(fixed.graph.to("cuda"), weight, fixed.bias.to(dtype).cuda())
+
+
+def agrees(there: LinearMap, **settings) -> str:
+    """Solve and differentiate on the card, against dense elimination; the method that was used."""
+    here = LinearMap(there.graph.to("cpu"), there.weight.detach().double().cpu().requires_grad_(), there.bias.double().cpu())
+    adjoints = []
+    solution = solve(there, Auto(**settings), gradient=Implicit(on_adjoint=adjoints.append))
+    expected = dense(here)
+    assert solution.converged.all()
+    assert (here.size((solution.value.double().cpu() - expected).detach()) <= solution.error_bound.cpu()).all()
+    (gradient,) = torch.autograd.grad(solution.value.square().sum(), there.weight)
+    (wanted,) = torch.autograd.grad(expected.square().sum(), here.weight)
+    assert adjoints[0].converged.all()
+    scale = float(wanted.abs().max())
+    loss = 1e-3 if there.dtype == torch.float32 else 1e-6
+    torch.testing.assert_close(gradient.double().cpu(), wanted, rtol=loss, atol=loss * scale)
+    return solution.method
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("leak", [1e-4, 1e-8, 1e-12, 0.0])
+@pytest.mark.parametrize("certify", ["auto", "tight"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_near_one_on_a_gpu(leak: float, certify: str, dtype: torch.dtype) -> None:
+    fixed = on_card(ladder(60, leak), dtype)
+    if dtype == torch.float32 and float(fixed.contraction.max()) > 1 and leak == 0:
+        pytest.skip("rows that rounding takes beyond one")
+    assert agrees(fixed, rtol=1e-4 if dtype == torch.float32 else 1e-7, certify=certify) in ("Elimination", "Deflated")
+
+
+@pytest.mark.cuda
+def test_signs_a_large_graph_and_easy_graphs_among_hard_ones_on_a_gpu() -> None:
+    hard = ladder(300, 1e-7, copies=3)
+    signs = torch.where(torch.arange(hard.weight.shape[0]) % 3 == 0, -1.0, 1.0).unsqueeze(1)
+    assert agrees(on_card(LinearMap(hard.graph, hard.weight.detach() * signs, hard.bias)), tol=1e-7) == "Elimination"
+    easy = hard.weight.detach().clone()
+    easy[hard.graph.batch[hard.graph.row.long()] == 1] *= 0.5
+    assert agrees(on_card(LinearMap(hard.graph, easy, hard.bias)), rtol=1e-8) == "Elimination"
+    assert "Elimination" in agrees(on_card(ladder(3000, 1e-7, copies=1)), rtol=1e-7)
+
+
+@pytest.mark.cuda
+def test_well_connected_graphs_near_one_take_few_steps_on_a_gpu() -> None:
+    fixed = random_map(random_batch([200, 300], 8, 0), gamma=0.9999)
+    assert agrees(on_card(fixed), rtol=1e-5) == "Deflated"
+
+
+@pytest.mark.cuda
+def test_a_class_that_loses_nothing_is_named_on_a_gpu() -> None:
+    graph = Graph(torch.tensor([[0, 1, 2, 3, 3], [1, 0, 3, 2, 0]]), num_nodes=5, batch=torch.zeros(5, dtype=torch.long)).to("cuda")
+    weight = torch.tensor([[1.0], [1.0], [1.0], [0.5], [0.4]], dtype=torch.float64, device="cuda")
+    fixed = LinearMap(graph, weight, torch.ones(5, 1, dtype=torch.float64, device="cuda"))
+    with pytest.raises(ContractionError, match=r"reached from 2 of its nodes \(0, 1\)"):
+        solve(fixed)

@@ -41,7 +41,7 @@ Settings = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="A setting of the task, as `convergent tasks` lists them; repeatable."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.")]
+Device = Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu or cuda.")]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a training run, or its model.safetensors.")]
 Format = Annotated[str, typer.Option("--format", metavar="FORMAT", help="csv or parquet.")]
 Data = Annotated[
@@ -204,7 +204,7 @@ def train(
         list[str] | None,
         typer.Option("--model-set", metavar="NAME=VALUE", help="A setting of the model; repeatable.", rich_help_panel=TRAINING),
     ] = None,
-    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu or cuda.", rich_help_panel=COMPUTING)] = "cpu",
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="cpu or cuda.", rich_help_panel=COMPUTING)] = "cpu",
     devices: Annotated[
         int, typer.Option(min=1, help="Processes (cpu) or cards (cuda) that share every step.", rich_help_panel=COMPUTING)
     ] = 1,
@@ -275,7 +275,7 @@ def predict(
 
 @app.command(epilog=examples("models --task pore-networks --json"))
 def models(
-    task: Annotated[str | None, typer.Option(metavar="TASK", help="Only the models of this task.")] = None,
+    task: Annotated[str | None, typer.Option("--task", metavar="TASK", help="Only the models of this task.")] = None,
     as_json: Json = False,
 ) -> None:
     """List the models that have a name, with their number of parameters."""

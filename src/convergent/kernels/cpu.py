@@ -102,14 +102,16 @@ def _gate():
     return Lock() if numba.threading_layer() == "workqueue" else nullcontext()
 
 
-def _run(name: str, module, lanes: Lanes, values: int, args: tuple) -> None:
+def _run(name: str, module, lanes: Lanes | tuple[Lanes, ...], values: int, args: tuple) -> None:
+    """A kernel on as many threads as pay. There are no lanes among ``args``: numba would take long to find their types."""
     threads = _threads(values)
+    kinds = lanes if isinstance(lanes, tuple) else (lanes,)
     counter = np.zeros(1, np.int64)
     if threads == 1:
-        getattr(module, f"{name}_worker")(lanes, counter, *args)
+        getattr(module, f"{name}_worker")(*kinds, counter, *args)
         return
     with _gate():
-        getattr(module, f"{name}_team")(threads, lanes, counter, args)
+        getattr(module, f"{name}_team")(threads, *kinds, counter, args)
 
 
 # --- tensors as arrays ---

@@ -122,9 +122,9 @@ def factor(symbolic: Symbolic, weight: Tensor, right: Tensor | None) -> tuple[Nu
     solution = torch.empty(rights.shape, dtype=DOUBLE)
     if heads and nodes:
         args = (
-            wide, *where.structure, _array(weight), *fronts[:5], *where[:4], panels.numpy(), bad, rights, solution.numpy()
+            *where.structure, _array(weight), *fronts[:5], *where[:4], panels.numpy(), bad, rights, solution.numpy()
         )  # fmt: skip
-        _run("factor", cpu_multifrontal, narrow, int((where.flops / 8 + 2 * where.fill) * heads), args)
+        _run("factor", cpu_multifrontal, (narrow, wide), int((where.flops / 8 + 2 * where.fill) * heads), args)
     return Numbers(panels.numpy(), narrow.width), torch.from_numpy(bad == 0), None if right is None else solution
 
 
@@ -135,6 +135,6 @@ def solve(symbolic: Symbolic, numbers: Numbers, right: Tensor, transposed: bool)
         fronts, (narrow, wide) = symbolic.fronts, _blocks(heads, numbers.width)
         where = places(symbolic, REGISTER // numbers.width)
         structure = (where.structure[0], fronts.bounds, fronts.table, fronts.beyond, fronts.order, where.layout)
-        args = (wide, *structure, numbers.panels, transposed, _as(right, DOUBLE), out.numpy())
-        _run("solve", cpu_substitution, narrow, int(where.fill * (sides * heads / 4)), args)
+        args = (*structure, numbers.panels, transposed, _as(right, DOUBLE), out.numpy())
+        _run("solve", cpu_substitution, (narrow, wide), int(where.fill * (sides * heads / 4)), args)
     return out

@@ -262,7 +262,7 @@ def factor_graph(narrow, wide, low, high, table, into, layout, base, signed, squ
 
 @kernel
 def factor_worker(
-    narrow, counter, wide, segments, pointer, order, permuted, weight, bounds, table, index, into, sequence, layout, room, place,
+    narrow, wide, counter, segments, pointer, order, permuted, weight, bounds, table, index, into, sequence, layout, room, place,
     corner, numbers, bad, rights, out,
 ):  # fmt: skip
     """Factorise, and solve for right-hand sides while the factors are in the cache."""
@@ -291,6 +291,6 @@ def factor_worker(
 
 
 @team
-def factor_team(threads, narrow, counter, args):
+def factor_team(threads, narrow, wide, counter, args):
     for _ in prange(threads):
-        factor_worker(narrow, counter, *args)
+        factor_worker(narrow, wide, counter, *args)

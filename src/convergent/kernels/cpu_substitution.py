@@ -118,7 +118,7 @@ def solve_graph(
 
 
 @kernel
-def solve_worker(narrow, counter, wide, segments, bounds, table, index, sequence, layout, numbers, transposed, rights, out):
+def solve_worker(narrow, wide, counter, segments, bounds, table, index, sequence, layout, numbers, transposed, rights, out):
     sides, _, heads = rights.shape
     h, graphs = width(narrow), len(segments) - 1
     blocks = (heads + h - 1) // h
@@ -134,6 +134,6 @@ def solve_worker(narrow, counter, wide, segments, bounds, table, index, sequence
 
 
 @team
-def solve_team(threads, narrow, counter, args):
+def solve_team(threads, narrow, wide, counter, args):
     for _ in prange(threads):
-        solve_worker(narrow, counter, *args)
+        solve_worker(narrow, wide, counter, *args)

@@ -350,7 +350,7 @@ def settle(
     layout: None, rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor, x0: Tensor | None, norm: str,
     keep: Tensor | None, accuracy: Accuracy,
 ) -> Settled:  # fmt: skip
-    contraction, amplification, tol, rtol, unit, wide, limit, gap = accuracy
+    contraction, amplification, tol, rtol, unit, wide, limit, gap, near = accuracy
     (nodes, heads), graphs, device = bias.shape, segments.shape[0] - 1, bias.device
     dtype = torch.float64 if wide else bias.dtype
     value = torch.empty(nodes, heads, dtype=dtype, device=device)
@@ -372,7 +372,7 @@ def settle(
             value, residual, bound, status, steps,
         )  # fmt: skip
         half = 0.0 if dtype == torch.float64 else torch.finfo(dtype).eps / 2
-        numbers = (nodes, heads, limit, fixed, float(rtol), float(unit), half, float(gap))
+        numbers = (nodes, heads, limit, fixed, float(rtol), float(unit), half, float(gap), float(near))
         flags = (x0 is not None, keep is not None, amplification is not None, isinstance(tol, Tensor), rows.order is not None)
         constants = (*flags, norm == "one", _long(max(rows.column.shape[0], 5 * nodes), heads), approached, r, b)
         cuda_settle.settle((graphs, blocks), tensors, numbers, constants, warps)

@@ -19,7 +19,7 @@ from convergent.kernels.cuda_rows import places
 from convergent.kernels.cuda_step import enveloped, grown, over_rows
 
 UNROLL = tl.constexpr(4)
-UNMET = tl.constexpr(reference.UNMET)
+UNMET, TRIAL = tl.constexpr(reference.UNMET), tl.constexpr(reference.TRIAL)
 EPSILON = tl.constexpr(2.0**-23)  # of float32
 X, DEFECT, SUMS, BUFFERS = (tl.constexpr(index) for index in range(4))  # tables of the scratch in float64
 EVEN, ODD, QUICK_SUMS, IMAGE, QUICK_BUFFERS = (tl.constexpr(index) for index in range(5))  # and of that in float32
@@ -144,7 +144,7 @@ def approach(operator, bias, sums, quick, first, last, longest, head, heads, str
 @triton.jit
 def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at, contraction, amplification, tols, scratch, quick,
                   value, residual, bound, status, steps, nodes_of_all, heads, limit, tol: tl.float64, rtol: tl.float64,
-                  unit: tl.float64, half: tl.float64, gap: tl.float64, STARTS: tl.constexpr, KEEPS: tl.constexpr,
+                  unit: tl.float64, half: tl.float64, gap: tl.float64, near: tl.float64, STARTS: tl.constexpr, KEEPS: tl.constexpr,
                   TIGHT: tl.constexpr, TABLED: tl.constexpr, PERMUTED: tl.constexpr, ONE: tl.constexpr, LONG: tl.constexpr,
                   APPROACHED: tl.constexpr, R: tl.constexpr, B: tl.constexpr):  # fmt: skip
     operator = (pointer, column, order, weight)
@@ -161,6 +161,7 @@ def settle_kernel(segments, keep, pointer, column, order, weight, bias, start_at
         last = tl.where(kept, last, first)
         active = lanes & kept
     c = tl.load(contraction + lane, mask=lanes, other=0.0)
+    limit = tl.where(tl.max(c) > near, tl.minimum(limit, TRIAL), limit)
     factor = (1 + gap) / (1 - c)
     if TIGHT:
         factor = tl.load(amplification + lane, mask=lanes, other=0.0)

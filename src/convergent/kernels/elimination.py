@@ -88,6 +88,8 @@ class Factors:
 
     def __init__(self, symbolic: Symbolic, weight: Tensor, kernels: ModuleType, numbers: Any, ok: Tensor):
         self.symbolic, self.weight, self.kernels, self.numbers, self.ok = symbolic, weight, kernels, numbers, ok
+        self.sharpest: Tensor | None = None  # [G, H] factor from residual to error, once somebody has needed it
+        self.with_signs = False  # whether it is what the factors of I - |W| prove
 
     def solve(self, right: Tensor) -> Tensor:
         """x with (I - W) x = right, in float64; right [N, H], or [R, N, H] for several right-hand sides per head."""

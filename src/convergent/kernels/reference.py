@@ -194,6 +194,9 @@ def deflated(
     return x, steps
 
 
+TRIAL = 64
+
+
 class Accuracy(NamedTuple):
     """What a certified solve has to reach: an error of at most tol + rtol * |answer| in every graph and head."""
 
@@ -205,6 +208,7 @@ class Accuracy(NamedTuple):
     wide: bool  # the answer is in float64, whatever the dtype of the map
     limit: int  # steps at most
     gap: float = 16 * torch.finfo(torch.float64).eps  # the relative rounding of a bound
+    near: float = torch.inf  # on a GPU: a contraction above which TRIAL steps are enough to see whether others are faster
 
 
 class Settled(NamedTuple):
@@ -245,7 +249,7 @@ def settle(
     Only the graphs where ``keep`` [G] is true are solved (None: all of them); the others are not met. What is certified is the
     answer, which is x in the answer's dtype: by its own defect, or by that of x and the distance between the two.
     """
-    contraction, amplification, tol, rtol, unit, wide, limit, gap = accuracy
+    contraction, amplification, tol, rtol, unit, wide, limit, gap, _ = accuracy
     factor = (1 + gap) / (1 - contraction) if amplification is None else amplification
     keep = contraction.new_ones(len(contraction), dtype=torch.bool) if keep is None else keep
     dtype = torch.float64 if wide else bias.dtype
@@ -314,7 +318,9 @@ def lu_solve(rows: Rows, segments: Tensor, weight: Tensor, bias: Tensor) -> Tens
     right = bias.new_zeros(graphs, size, heads)
     right[batch, slot] = bias
     identity = torch.eye(size, dtype=bias.dtype, device=bias.device)
-    x = torch.linalg.solve(identity - matrix, right.transpose(1, 2).unsqueeze(-1)).squeeze(-1)  # [G, H, n]
+    # a matrix that is singular in this dtype has no answer, which is no error of the others
+    x, singular = torch.linalg.solve_ex(identity - matrix, right.transpose(1, 2).unsqueeze(-1))  # [G, H, n, 1]
+    x = torch.where(singular[..., None] == 0, x.squeeze(-1), torch.inf)
     return x.transpose(1, 2)[batch, slot]
 
 

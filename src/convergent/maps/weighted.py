@@ -79,7 +79,7 @@ class WeightedMap(FixedPointMap):
 
     def verify(self) -> None:
         if self.bias.is_cuda and self.norm == "max":  # the gradient an adjoint starts from may be anything
-            check_contraction(self.contraction, self.bias.detach())
+            check_contraction(self.contraction, self.bias.detach(), self.graph, self.weight.detach() if self.linear else None)
 
     def _restore(self, parameters: list[Tensor], settings: str) -> None:
         self.weight, self.bias = parameters

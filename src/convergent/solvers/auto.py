@@ -10,7 +10,7 @@ from convergent.solvers.anderson import Anderson
 from convergent.solvers.bicgstab import BiCGStab
 from convergent.solvers.deflated import Deflated
 from convergent.solvers.direct import DENSE_NODES, Direct
-from convergent.solvers.elimination import Elimination, eliminates, near_one
+from convergent.solvers.elimination import NEAR, Elimination, eliminates, expected_near, near_one
 from convergent.solvers.multigrid import Multigrid
 from convergent.solvers.picard import Picard
 from convergent.solvers.solver import Solver
@@ -30,10 +30,16 @@ class Auto(Solver):
 
     def settling(self, fixed: FixedPointMap) -> int:
         """A GPU has taken a thousand steps before another method has begun. Near one elimination needs none of them."""
-        if near_one(fixed) and fixed.linear:
+        if not fixed.contraction.is_cuda and near_one(fixed) and fixed.linear:
             return 0
         dense, other = SETTLES[_kind(fixed)]
         return dense if fixed.graph.largest <= DENSE_NODES else other
+
+    def eliminates(self, fixed: LinearMap) -> bool:
+        return expected_near(fixed) if fixed.contraction.is_cuda else eliminates(fixed)
+
+    def near(self) -> float:
+        return NEAR
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         return suggest(fixed, picard_steps)

@@ -71,5 +71,4 @@ class BiCGStab(Solver):
             left = int(nodes[live.any(1)].sum())
             if left == 0 or stale > STAGNATION or (graph.num_graphs > 1 and left <= enough):
                 break
-        # a lane that left the range of its dtype on the way has come no closer: the next method takes it from where it was
-        return Burst(torch.where(graph.spread(torch.isfinite(fixed.size(x))), x, 0.0), steps)
+        return Burst(x, steps)

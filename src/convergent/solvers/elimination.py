@@ -7,10 +7,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from convergent import factors
+from convergent import certify, factors
 from convergent.graph import Graph
+from convergent.kernels import Accuracy, certificate
 from convergent.kernels.elimination import Factors
 from convergent.maps import FixedPointMap, LinearMap
+from convergent.solvers.solution import Solution, used_methods
 from convergent.solvers.solver import Burst, Solver
 
 NEAR = 0.999  # contraction above which steps may be slow
@@ -27,6 +29,9 @@ class Elimination(Solver):
 
     only_linear = True
 
+    def eliminates(self, fixed: LinearMap) -> bool:
+        return True
+
     def burst(self, fixed: FixedPointMap, start: Tensor | None, goal: Tensor, limit: int) -> Burst:
         assert isinstance(fixed, LinearMap)
         assert start is None
@@ -42,7 +47,12 @@ def factors_of(fixed: LinearMap) -> Factors:
 
 def eliminates(fixed: FixedPointMap) -> bool:
     """Whether a map is so close to one that steps are slow, and its factors do not fill up too much."""
-    return isinstance(fixed, LinearMap) and near_one(fixed) and factors.affordable(_rows_of(fixed), fixed.heads)
+    return isinstance(fixed, LinearMap) and near_one(fixed) and affordable(fixed)
+
+
+def affordable(fixed: LinearMap) -> bool:
+    """Whether the factors of a map do not fill up too much."""
+    return factors.affordable(_rows_of(fixed), fixed.heads)
 
 
 def heads_at_once(fixed: FixedPointMap) -> int:
@@ -56,9 +66,82 @@ def heads_at_once(fixed: FixedPointMap) -> int:
 
 
 def near_one(fixed: FixedPointMap) -> bool:
-    return not fixed.contraction.is_cuda and bool((fixed.contraction > NEAR).any())
+    return bool((fixed.contraction > NEAR).any())
+
+
+def expected_near(fixed: LinearMap) -> bool:
+    """Whether the last weights of this structure were near one: to look at these would make the host wait for a GPU."""
+    return bool(_rows_of(fixed).cache.get("near one", False))
+
+
+def expect_near(fixed: LinearMap, near: bool) -> None:
+    _rows_of(fixed).cache["near one"] = near
 
 
 def _rows_of(fixed: LinearMap) -> Graph:
     """The structure whose rows sum to less than one: an adjoint has it the other way round."""
     return fixed.graph if fixed.norm == "max" else fixed.graph.transpose()
+
+
+def sharpest(fixed: LinearMap) -> Tensor:
+    """The smaller of the plain and the tight factor from residual to error, [G, H], kept with the factors of the map."""
+    known = factors_of(fixed)
+    if known.sharpest is None:
+        known.sharpest = _proven(fixed, known.solve(torch.ones_like(fixed.bias)))
+    return _with_signs(fixed) if _has_signs(fixed) else known.sharpest
+
+
+def _proven(fixed: LinearMap, v: Tensor) -> Tensor:
+    """What v proves; (I - W)^-1 1 is best where no weight is negative."""
+    rows = _rows_of(fixed)
+    tight = certificate.tight(rows.rows, rows.segments, fixed.weight, v, fixed.contraction, certify.unit(rows))
+    return torch.minimum(certify.plain_amplification(fixed.contraction), tight)
+
+
+def _has_signs(fixed: LinearMap) -> bool:
+    return not bool((fixed.weight >= 0).all())
+
+
+def _with_signs(fixed: LinearMap) -> Tensor:
+    """What (I - |W|)^-1 1 proves, for one more factorisation."""
+    known = factors_of(fixed)
+    if not known.with_signs:
+        dominating = fixed.dominating()
+        known.sharpest = _proven(fixed, factors_of(dominating).solve(dominating.bias))
+        known.with_signs = True
+    assert known.sharpest is not None
+    return known.sharpest
+
+
+def certified(solver: Solver, fixed: LinearMap, tol: Tensor | None) -> Solution | None:
+    """The certified fixed point of all graphs by elimination, in one go; None: some bound is above the tolerance."""
+    known, gap, sharp = factors_of(fixed), certify.gap(fixed), solver.certify != "plain"
+    if fixed.norm == "one":
+        x = known.solve_transposed(fixed.bias)
+    elif sharp and known.sharpest is None:
+        x, v = known.solve(torch.stack([fixed.bias, torch.ones_like(fixed.bias)]))
+        known.sharpest = _proven(fixed, v)
+    else:
+        x = known.solve(fixed.bias)
+    if sharp and known.sharpest is None:
+        known.sharpest = _proven(fixed, known.solve(torch.ones_like(fixed.bias)))
+    solution = _checked(solver, fixed, x, known.sharpest if sharp else None, tol, gap)
+    if solution is None and sharp and not known.with_signs and _has_signs(fixed):  # to look at signs takes time, on a GPU most
+        solution = _checked(solver, fixed, x, _with_signs(fixed), tol, gap)
+    return solution
+
+
+def _checked(solver: Solver, fixed: LinearMap, x: Tensor, factor: Tensor | None, tol: Tensor | None, gap: float) -> Solution | None:
+    """x as a solution, unless some bound is above the tolerance."""
+    absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
+    factor = (1 + gap) * (certify.plain_amplification(fixed.contraction) if factor is None else factor)
+    strict = absolute * (1 - gap), relative * (1 - gap)
+    accuracy = Accuracy(fixed.contraction, factor, *strict, certify.unit(fixed.graph), solver.refine, 1, gap)
+    graph = fixed.graph
+    found = certificate.certify(graph.rows, graph.segments, fixed.weight, fixed.bias, x, fixed.norm, accuracy)
+    if fixed.contraction.is_cuda:  # where the host waits anyway, it looks whether elimination was called for
+        unmet, near = torch.stack([found.status.any(), (fixed.contraction > NEAR).any()]).tolist()
+        expect_near(fixed, near)
+    else:
+        unmet = bool(found.status.any())
+    return None if unmet else Solution(*found, used_methods(("Elimination",), fixed.device))

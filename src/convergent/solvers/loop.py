@@ -25,7 +25,7 @@ from convergent.errors import ConvergenceError, InputError, expect
 from convergent.graph import SMALL, Graph
 from convergent.kernels import ROOM, SAFETY, Accuracy, clear_of
 from convergent.maps import FixedPointMap, LinearMap
-from convergent.solvers.elimination import eliminates, factors_of, heads_at_once
+from convergent.solvers.elimination import affordable, certified, eliminates, heads_at_once, near_one, sharpest
 from convergent.solvers.picard import Picard
 from convergent.solvers.solution import Solution, Status, beside, used_methods
 from convergent.solvers.solver import Burst, Solver
@@ -75,7 +75,10 @@ def _solved(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor
     """The solution, and whether all of it has converged."""
     if still:
         return _State.begin(solver, fixed, x0, tol).finish()
-    solution, whole = _settled(solver, fixed, x0, tol)
+    solution, whole = _eliminated(solver, fixed, tol)
+    if solution is None:
+        near = math.inf if capturing(fixed.device) else solver.near()
+        solution, whole = _settled(solver, fixed, x0, tol, near)
     return _iterated(solver, fixed, x0, tol) if solution is None else (solution, whole)
 
 
@@ -106,7 +109,17 @@ def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tens
     return state.finish()
 
 
-def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> tuple[Solution | None, bool]:
+def _eliminated(solver: Solver, fixed: FixedPointMap, tol: Tensor | None) -> tuple[Solution | None, bool]:
+    """The solution where it is by elimination and all has converged; otherwise None."""
+    if solver.max_iterations is not None or not isinstance(fixed, LinearMap) or not solver.eliminates(fixed):
+        return None, False
+    solution = certified(solver, fixed, tol)
+    return solution, solution is not None
+
+
+def _settled(
+    solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None, near: float
+) -> tuple[Solution | None, bool]:
     """Small graphs whole in one call of the kernels, and the loop for what that leaves over; None: there is none to settle.
 
     Also whether all has converged: to look at the status once more would make a GPU wait once more. While a CUDA graph is
@@ -120,7 +133,7 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
     gap = certify.gap(fixed)
     factor = None if solver.certify != "tight" else (1 + gap) * amplification(fixed)
     tolerances = absolute * (1 - gap), rtol * (1 - gap)
-    accuracy = Accuracy(fixed.contraction, factor, *tolerances, certify.unit(fixed), solver.refine, limit, gap)
+    accuracy = Accuracy(fixed.contraction, factor, *tolerances, certify.unit(fixed.graph), solver.refine, limit, gap, near)
     result = fixed.settle(x0, small, accuracy)
     used = used_methods(("Deflated",), fixed.device)
     solution = Solution(*result, used)
@@ -130,6 +143,11 @@ def _settled(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tenso
         return replace(solution, value=value), True
     if not bool(result.status.any()):
         return solution, True
+    if near < math.inf and near_one(fixed):
+        if not affordable(fixed):
+            return _settled(solver, fixed, x0, tol, math.inf)
+        if (others := certified(solver, fixed, tol)) is not None:
+            return others, True
     fixed.verify()  # here graphs still have the numbers the caller knows them by
     left = ~solution.converged
     subset = fixed.graph.subset(left)
@@ -150,10 +168,9 @@ def amplification(fixed: FixedPointMap) -> Tensor:
     if dominating is None:
         return plain
     if eliminates(dominating):
-        v = factors_of(dominating).solve(dominating.bias.double())
-    else:
-        auto = Solver.methods["Auto"](throw=False, certify="plain")  # the bound is proved from v itself
-        v = run(auto, dominating.widened(), tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
+        return sharpest(fixed if isinstance(fixed, LinearMap) else dominating)
+    auto = Solver.methods["Auto"](throw=False, certify="plain")  # the bound is proved from v itself
+    v = run(auto, dominating.widened(), tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
     return torch.minimum(plain, certify.tight_amplification(dominating.widened(), v))
 
 
@@ -311,18 +328,27 @@ class _State:
 
     def look(self, x: Tensor, steps: Tensor) -> None:
         """Certify what came of these steps; lanes that are done keep the x they were certified with."""
-        if self.left < self.active.numel():
-            before = torch.zeros_like(x) if self.x is None else self.x.to(x.dtype)
-            x = torch.where(self.fixed.graph.spread(self.active.to(x.device)), x, before)
-        self.x, self.steps = x, self.steps + steps
-        self.defect = self.fixed.defect(x)
-        self.residual, size = _brought(steps.device, self.fixed.size(self.defect), self.fixed.size(x))
+        before = self.x
+        size = self.move(x, before, self.active)
+        self.steps = self.steps + steps
+        if not bool(size.sum().isfinite()) and self.stage + 1 < len(self.plan):
+            # what left the range of its dtype on the way has come no closer: the next method takes it from where it was
+            size = self.move(x, before, self.active & torch.isfinite(size))
         if not self.rounds(x):
             self.certify(size, size)
             return
         number = torch.finfo(self.fixed.dtype)
         rounded = torch.where(size < number.max, size * (number.eps / 2) + number.tiny, torch.inf)
         self.certify(size * (1 - number.eps), size, rounded)  # the answer may be a little smaller than x
+
+    def move(self, x: Tensor, before: Tensor | None, lanes: Tensor) -> Tensor:
+        """Take x in these lanes, and measure; the size of x."""
+        if not bool(lanes.all()):
+            kept = torch.zeros_like(x) if before is None else before.to(x.dtype)
+            x = torch.where(self.fixed.graph.spread(lanes.to(x.device)), x, kept)
+        self.x, self.defect = x, self.fixed.defect(x)
+        self.residual, size = _brought(lanes.device, self.fixed.size(self.defect), self.fixed.size(x))
+        return size
 
     def rounds(self, x: Tensor) -> bool:
         """Whether x is rounded when it becomes the answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, NamedTuple
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from convergent.certify import CERTIFICATES
 from convergent.errors import InputError, expect
-from convergent.maps import FixedPointMap
+from convergent.maps import FixedPointMap, LinearMap
 
 TOLERANCE = 1e-6
 
@@ -85,6 +86,14 @@ class Solver:
         if self.settles and not fixed.contraction.is_cuda and bool((fixed.contraction >= 1).any()):
             return 0  # its certificate is 1 / (1 - c)
         return self.settles
+
+    def near(self) -> float:
+        """On a GPU: contraction above which steps of small graphs in one call are few, because elimination is next."""
+        return math.inf
+
+    def eliminates(self, fixed: LinearMap) -> bool:
+        """Whether this map is to be solved by elimination in one go."""
+        return False
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         """The methods to try, in order: the next one takes over when one makes no more progress."""
