@@ -144,4 +144,7 @@ def _checked(solver: Solver, fixed: LinearMap, x: Tensor, factor: Tensor | None,
         expect_near(fixed, near)
     else:
         unmet = bool(found.status.any())
-    return None if unmet else Solution(*found, used_methods(("Elimination",), fixed.device))
+    if unmet:
+        return None
+    # the same numbers, but for torch no view of all that was solved for: in forward mode a function may return no views
+    return Solution(*found._replace(value=found.value.data), used_methods(("Elimination",), fixed.device))
