@@ -72,8 +72,8 @@ def described(made: Drawn) -> dict[str, Any]:
 @contextmanager
 def _patience(device: str) -> Iterator[None]:
     def ring(_: int, frame: FrameType | None) -> None:
-        if _compiling(frame):
-            signal.setitimer(signal.ITIMER_REAL, 1)  # half a compilation would be left behind
+        if _unsafe(frame):
+            signal.setitimer(signal.ITIMER_REAL, 1)  # half a compilation or a module would be left behind
         else:
             raise TooSlow
 
@@ -86,9 +86,11 @@ def _patience(device: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _compiling(frame: FrameType | None) -> bool:
+def _unsafe(frame: FrameType | None) -> bool:
+    """Whether something is being compiled or imported."""
     while frame is not None:
-        if any(f"/{package}/" in frame.f_code.co_filename for package in ("numba", "llvmlite", "triton")):
+        name = frame.f_code.co_filename
+        if name.startswith("<frozen importlib") or any(f"/{package}/" in name for package in ("numba", "llvmlite", "triton")):
             return True
         frame = frame.f_back
     return False

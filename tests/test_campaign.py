@@ -293,6 +293,19 @@ def test_infinite_and_missing_bounds_are_found() -> None:
     assert {"bound is NaN", "converged above the tolerance"} <= set(outcome.violations)
 
 
+def test_an_import_is_not_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "half_imported.py").write_text("import time\nbegan = time.monotonic()\ntime.sleep(0.3)\nwhole = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(systems, "PATIENCE", 0.1)
+    with pytest.raises(systems.TooSlow), systems._patience("cpu"):
+        import half_imported
+
+        assert half_imported.whole
+        while True:
+            pass
+    monkeypatch.delitem(sys.modules, "half_imported")
+
+
 def dies(seed: int, number: int, device: str) -> Outcome:
     if number == 1:
         os.kill(os.getpid(), signal.SIGSEGV)
