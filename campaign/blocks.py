@@ -66,6 +66,7 @@ class _Bucket:
     graph: Tensor  # [n] which of its graphs they belong to
     place: Tensor  # [n] and where in it
     inverse: Tensor  # [g, H, m, m]
+    defect: Tensor  # [g, H] the norm of 1 - inverse (I - W), with its rounding
 
 
 class Inverse:
@@ -96,8 +97,19 @@ class Inverse:
         matrix.index_put_(index, -self.weight[edges], accumulate=True)
         diagonal = torch.arange(size, device=row.device)
         matrix[:, diagonal, diagonal] += 1
-        inverse = torch.linalg.inv(matrix.permute(0, 3, 1, 2).contiguous())
-        return _Bucket(nodes, number[self.graph[nodes]], self.place[nodes], inverse)
+        matrix = matrix.permute(0, 3, 1, 2).contiguous()
+        inverse = torch.linalg.inv_ex(matrix).inverse
+        eye = torch.eye(size, dtype=inverse.dtype, device=inverse.device)
+        rounding = 4 * size * torch.finfo(inverse.dtype).eps * (inverse.abs() @ matrix.abs())
+        defect = ((eye - inverse @ matrix).abs() + rounding).sum(-1).amax(-1)
+        return _Bucket(nodes, number[self.graph[nodes]], self.place[nodes], inverse, defect)
+
+    def trusted(self) -> Tensor:
+        """Where |(I - W)^-1| is at most twice the size of what was found for it, bool [N, H]."""
+        answer = torch.ones(self.structure.num_nodes, self.weight.shape[1], dtype=torch.bool, device=self.weight.device)
+        for bucket in self.buckets:
+            answer[bucket.nodes] = (bucket.defect <= 0.5)[bucket.graph]
+        return answer
 
     def __call__(self, values: Tensor, absolute: bool = False) -> Tensor:
         """(I - W)^-1 times node values [N, H]; ``absolute``: with the size of every entry."""

@@ -12,6 +12,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from campaign.blocks import Structure
+from campaign.exact_rows import weight_with_exact_rows
 from campaign.extended import LONG, SLOPES
 from campaign.loaded import loaded
 from campaign.numbers import random_bias, random_contraction, random_weight
@@ -24,7 +25,15 @@ HEADS = {"cpu": ((0, 1, 2, 3, 5, 8, 16, 17, 32), (0.1, 2, 1, 1, 1, 4, 6, 1, 3)),
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 SLOW, PATIENT = 2e3, 2000  # 1 / (1 - c) above which methods without acceleration get a budget, and its largest
 PLAIN = ("Picard", "Anderson")
-GRADIENTS = ("none", "implicit", "own", "one step", "unrolled")
+TRANSFORMS = ("vjp", "vmap", "jvp", "forward")  # of torch.func; forward: duals of torch.autograd
+FORWARD = ("jvp", "forward")
+GRADIENTS = ("none", "implicit", "own", "one step", "unrolled", *TRANSFORMS)
+LIKELY = {
+    "LinearMap": (14, 4, 1, 1, 1, 1, 1, 1, 1),
+    "ActivatedMap": (14, 4, 1, 1, 1, 1, 1, 0, 0),
+    "MaxPlusMap": (14, 4, 1, 1, 1, 0, 0, 0, 0),
+}
+EXACT = 1e-4  # what rows that sum to one in places lose, as far as scales and budgets go
 
 
 @dataclass
@@ -44,6 +53,7 @@ class Drawn:
     x0: Tensor | None = None
     gradient: str = "none"
     cotangent: Tensor | None = None
+    direction: Tensor | None = None  # [E, H] along which the weight moves in forward mode; the bias moves along the cotangent
     repeats: bool = False
     alone: int | None = None  # a graph to be solved without the others too
     about: dict[str, Any] = field(default_factory=dict)
@@ -62,6 +72,10 @@ class Drawn:
         if self.solver.tol is None and self.solver.rtol is None:
             return 1e-6, 1e-6 if self.dtype == torch.float32 else 0.0
         return self.solver.tol or 0.0, self.solver.rtol or 0.0
+
+    def relative(self) -> float:
+        """The relative tolerance of adjoints and tangents, as documented."""
+        return max(self.solver.tol or 0.0, self.solver.rtol or 0.0) or 1e-6
 
     def map(self, weight: Tensor, bias: Tensor) -> FixedPointMap:
         """The library's map of these tensors."""
@@ -95,6 +109,10 @@ def drawn(seed: int, number: int, device: str) -> Drawn:
     weight, about = random_weight(draw, structure, wanted, SLOPES[activation], dtype)
     bias, bias_kind = random_bias(draw, structure.num_nodes, structure, heads, dtype)
     worst = float(wanted.max()) if wanted.numel() else 0.0
+    if kind == "LinearMap" and device == "cpu" and draw.random() < 0.2:
+        exact = weight_with_exact_rows(draw, structure, heads, dtype)
+        if exact is not None:
+            (weight, about), contraction, worst = exact, "exactly one", 1 - EXACT
     if kind == "MaxPlusMap":
         worst = min(max(worst, 1e-3), 1 - 1e-6)
         weight = torch.from_numpy(draw.standard_normal(tuple(weight.shape))).to(dtype)
@@ -149,12 +167,15 @@ def _extras(draw: Generator, made: Drawn, scale: float) -> None:
     if draw.random() < 0.2:
         start = draw.standard_normal(shape) * min(scale * pick(draw, (1.0, 1e-6, 1e6)), largest)
         made.x0 = torch.from_numpy(np.clip(start, -largest, largest)).to(made.dtype)
-    made.gradient = pick(draw, GRADIENTS, (14, 4, 1, 1, 1))
+    made.gradient = pick(draw, GRADIENTS, LIKELY[made.kind])
     if made.gradient != "none":
-        size = pick(draw, (1.0, 1e-12, 1e12), (8, 1, 1))
+        size = pick(draw, (1.0, 1e-12, 1e12), (8, 1, 1)) if made.gradient not in FORWARD else 1.0
         made.cotangent = torch.from_numpy(draw.standard_normal(shape) * size).to(made.dtype)
     if made.gradient in ("one step", "unrolled"):  # an error would bring the solution before that step
         made.solver = dataclasses.replace(made.solver, throw=False)
+    if made.gradient in TRANSFORMS:  # without an error a transform could not say that a derivative is further off
+        made.solver = dataclasses.replace(made.solver, throw=True)
+        made.direction = torch.from_numpy(draw.standard_normal(tuple(made.weight.shape))).to(made.weight.dtype)
     made.repeats = bool(draw.random() < 0.1)
     if draw.random() < 0.15 and len(made.structure.sizes) > 1:
         made.alone = int(draw.integers(len(made.structure.sizes)))
@@ -162,6 +183,6 @@ def _extras(draw: Generator, made: Drawn, scale: float) -> None:
 
 def _moved(made: Drawn, device: str) -> Drawn:
     structure = Structure(*(part.to(device) for part in (made.structure.row, made.structure.column, made.structure.sizes)))
-    names = ("weight", "bias", "x0", "cotangent")
+    names = ("weight", "bias", "x0", "cotangent", "direction")
     tensors: dict[str, Any] = {name: value.to(device) for name in names if (value := getattr(made, name)) is not None}
     return dataclasses.replace(made, structure=structure, **tensors)

@@ -19,6 +19,11 @@ FACTOR = 2.0  # gradients may be so much further off than what follows from the 
 TINY = torch.finfo(torch.float32).tiny
 
 
+def oriented(made: Drawn) -> Structure:
+    """The structure whose rows the map sums over."""
+    return made.structure.transposed() if made.transposed else made.structure
+
+
 @dataclass
 class Adjoints:
     """Keeps what ``Implicit`` tells of its adjoint solves."""
@@ -48,7 +53,7 @@ def check_gradient(
     known = _check_adjoint(made, solution, adjoint, outcome)
     outcome.counts["adjoints"] += int(known.sum())
     if made.kind != "MaxPlusMap" and weight.grad is not None and bias.grad is not None:
-        _Gradient(made, reference, solution, adjoint).check(weight.grad, bias.grad, outcome)
+        Gradient(made, reference, solution, adjoint.error_bound).check(weight.grad, bias.grad, outcome)
 
 
 def _check_adjoint(made: Drawn, solution: Solution, adjoint: Solution, outcome: Outcome) -> Tensor:
@@ -57,9 +62,8 @@ def _check_adjoint(made: Drawn, solution: Solution, adjoint: Solution, outcome: 
     fixed = made.map(made.weight, made.bias)
     turned = fixed.transpose(made.cotangent.to(fixed.dtype), at=solution.value.detach().to(fixed.dtype))
     assert isinstance(turned, LinearMap)
-    structure = made.structure if made.transposed else made.structure.transposed()
-    reference = solve_linear(structure, turned.weight.detach(), turned.bias.detach())
-    rtol = 1e-9 if made.gradient == "own" else max(made.solver.tol or 0.0, made.solver.rtol or 0.0) or 1e-6
+    reference = solve_linear(oriented(made).transposed(), turned.weight.detach(), turned.bias.detach())
+    rtol = 1e-9 if made.gradient == "own" else made.relative()
     tol = 0.0 if made.gradient == "own" else TINY
     budget = None if made.gradient == "own" else made.solver.max_iterations
     norm = "max" if made.transposed else "one"
@@ -67,13 +71,14 @@ def _check_adjoint(made: Drawn, solution: Solution, adjoint: Solution, outcome: 
 
 
 @dataclass
-class _Gradient:
+class Gradient:
     """dL/db = s y and dL/dw = s_i y_i x_j, with y = (I - J^T)^-1 g at the exact fixed point and s the activation's slope there."""
 
     made: Drawn
     reference: Reference
     solution: Solution
-    adjoint: Solution
+    adjoint_bound: Tensor | None  # on the error of the adjoint, [G, H]; None: what its tolerance allows
+    name: str = ""  # of the check, in violations
 
     def check(self, to_weight: Tensor, to_bias: Tensor, outcome: Outcome) -> None:
         made, structure = self.made, self.structure
@@ -83,9 +88,10 @@ class _Gradient:
         assert made.cotangent is not None
         turned = structure.transposed()
         entries = made.weight.double() * at[structure.row]
-        y = Inverse(turned, entries)(made.cotangent.double())
+        adjoint = solve_linear(turned, entries, made.cotangent)
+        y = adjoint.value.high
         known, off_slope = self.slopes(inner)
-        off = self.off(y, entries, off_slope)
+        off = self.off(y, entries, off_slope) + adjoint.error
         eps = 16 * torch.finfo(made.dtype).eps
         leaf = [4 * torch.finfo(gradient.dtype).eps for gradient in (to_bias, to_weight)]  # of which each has its own dtype
         least = [max(TINY, _smallest(gradient.dtype)) for gradient in (to_bias, to_weight)]
@@ -100,7 +106,7 @@ class _Gradient:
 
     @property
     def structure(self) -> Structure:
-        return self.made.structure.transposed() if self.made.transposed else self.made.structure
+        return oriented(self.made)
 
     def slopes(self, inner: Tensor) -> tuple[Tensor, Tensor]:
         """Of which lanes the slopes are certain, and how far off they may be, [N, H]."""
@@ -127,7 +133,10 @@ class _Gradient:
         )
         force = force if made.activation != "identity" else torch.zeros_like(jumps)
         spread = Inverse(structure.transposed(), entries)(force, absolute=True)
-        total = self.adjoint.error_bound + structure.norm(spread, norm)
+        bound = self.adjoint_bound
+        if bound is None:
+            bound = (TINY + made.relative() * structure.norm(y, norm)) * 1.01  # relative to the adjoint as it was found
+        total = bound + structure.norm(spread, norm)
         return total[structure.graph_of]
 
     def compare(
@@ -140,7 +149,7 @@ class _Gradient:
         if bool(wrong.any()):
             place = tuple(wrong.nonzero()[0].tolist())
             numbers = f"{float(found[place]):.6g}, expected {float(wanted[place]):.6g} within {float(allowed[place]):.3g}"
-            outcome.violation(f"gradient of the {name}", f"{int(wrong.sum())} of {wrong.numel()} at {place}: {numbers}")
+            outcome.violation(f"{self.name}gradient of the {name}", f"{int(wrong.sum())} of {wrong.numel()} at {place}: {numbers}")
 
 
 def _smallest(dtype: torch.dtype) -> float:

@@ -55,4 +55,5 @@ def solve_linear(structure: Structure, weight: Tensor, bias: Tensor) -> Referenc
         if not bool((step.abs() > ENOUGH * x.high.abs()).any()):
             break
     left = products.defect(x).high.abs() + 8 * EPS * products.size(x.high)
-    return Reference(x, MARGIN * inverse(left, absolute=True))
+    error = MARGIN * inverse(left, absolute=True)
+    return Reference(x, torch.where(inverse.trusted(), error, torch.inf))

@@ -50,7 +50,7 @@ def random_weight(
     size = torch.from_numpy(np.exp(spread * draw.standard_normal((edges, heads))))
     size = size / structure.sum_rows(size)[structure.row]
     of_row = _of_rows(draw, structure, wanted, rows) / lipschitz
-    sign = _signs(draw, signs, edges, heads)
+    sign = random_signs(draw, signs, edges, heads)
     weight = (sign * size * of_row[structure.row]).to(dtype)
     if draw.random() < 0.1:
         weight = weight * torch.from_numpy(draw.random((edges, heads)) < 0.7)
@@ -69,7 +69,7 @@ def _of_rows(draw: Generator, structure: Structure, wanted: Tensor, kind: str) -
     return torch.where(chosen, full, full * share * 0.5) if kind == "single" else torch.where(chosen, full * share * 0.5, full)
 
 
-def _signs(draw: Generator, kind: str, edges: int, heads: int) -> Tensor:
+def random_signs(draw: Generator, kind: str, edges: int, heads: int) -> Tensor:
     if kind == "mixed":
         return torch.from_numpy(draw.choice([-1.0, 1.0], (edges, heads)))
     if kind == "alternating":

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from campaign.certificates import Asked, Checks
-from campaign.draw import Drawn, drawn
-from campaign.gradients import Adjoints, check_gradient
+from campaign.draw import TRANSFORMS, Drawn, drawn
+from campaign.gradients import Adjoints, check_gradient, oriented
 from campaign.linear import Reference, solve_linear
 from campaign.nonlinear import Activated, MaxPlus, solve_nonlinear
 from campaign.outcome import Outcome
 from campaign.pool import alone, default_workers, spread
+from campaign.transforms import check_transform
 from convergent import ConvergenceError, Implicit, OneStep, Solution, Unrolled, solve
 from convergent.solvers import Auto
 
@@ -71,8 +72,8 @@ def described(made: Drawn) -> dict[str, Any]:
 @contextmanager
 def _patience(device: str) -> Iterator[None]:
     def ring(_: int, frame: FrameType | None) -> None:
-        if _compiling(frame):
-            signal.setitimer(signal.ITIMER_REAL, 1)  # half a compilation would be left behind
+        if _unsafe(frame):
+            signal.setitimer(signal.ITIMER_REAL, 1)  # half a compilation or a module would be left behind
         else:
             raise TooSlow
 
@@ -85,9 +86,11 @@ def _patience(device: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _compiling(frame: FrameType | None) -> bool:
+def _unsafe(frame: FrameType | None) -> bool:
+    """Whether something is being compiled or imported."""
     while frame is not None:
-        if any(f"/{package}/" in frame.f_code.co_filename for package in ("numba", "llvmlite", "triton")):
+        name = frame.f_code.co_filename
+        if name.startswith("<frozen importlib") or any(f"/{package}/" in name for package in ("numba", "llvmlite", "triton")):
             return True
         frame = frame.f_back
     return False
@@ -108,6 +111,8 @@ def _check(made: Drawn, outcome: Outcome) -> None:
         _same(solution, again, outcome)
     if made.alone is not None:
         _alone(made, solution, outcome)
+    if made.gradient in TRANSFORMS:
+        check_transform(made, solution, reference, outcome)
     if made.gradient in ("implicit", "own") and solution.value.requires_grad:
         check_gradient(made, weight, bias, solution, reference, adjoints, outcome)
 
@@ -135,7 +140,7 @@ def _solved(made: Drawn, weight: Tensor, bias: Tensor, outcome: Outcome, adjoint
 
 
 def exact(made: Drawn, start: Tensor) -> Reference:
-    structure = made.structure.transposed() if made.transposed else made.structure
+    structure = oriented(made)
     if made.kind == "LinearMap":
         return solve_linear(structure, made.weight, made.bias)
     if made.kind == "ActivatedMap":

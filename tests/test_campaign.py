@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -19,16 +21,18 @@ from campaign import __main__ as command
 from campaign import calls, compare, inputs, kills, pool, systems
 from campaign.blocks import Structure
 from campaign.certificates import Asked, Checks
-from campaign.draw import Drawn, drawn
+from campaign.draw import TRANSFORMS, Drawn, drawn
+from campaign.exact_rows import weight_with_exact_rows
 from campaign.extended import LONG, SLOPES, TORCH, slope
 from campaign.linear import solve_linear
 from campaign.loaded import loaded
 from campaign.nonlinear import Activated, MaxPlus, solve_nonlinear
 from campaign.outcome import Outcome
 from campaign.report import entry, merge
+from campaign.shapes import random_structure
 from torch import Tensor
 
-from convergent import ActivatedMap, Graph, LinearMap, Picard, certify, solve
+from convergent import ActivatedMap, Auto, Graph, LinearMap, Picard, certify, solve
 from convergent.kernels.activations import ACTIVATIONS
 from convergent.solvers import Solver, loop
 
@@ -75,6 +79,24 @@ def test_linear_references_are_within_their_error(factor: float) -> None:
     assert bool((found.error <= 1e-15 * found.value.high.abs()).all())
 
 
+def test_references_of_rows_that_sum_to_one() -> None:
+    """A path with its ends given; and one that leads away from them, whose inverse float64 does not hold."""
+    inner = torch.arange(1, 11)
+    given = Structure(torch.cat([inner, inner]), torch.cat([inner - 1, inner + 1]), torch.tensor([12]))
+    weight = torch.tensor([[0.25, -0.25]], dtype=DOUBLE).repeat(20, 1)
+    weight[10:] = torch.tensor([0.75, 0.75], dtype=DOUBLE)
+    bias = torch.randn(12, 2, generator=torch.Generator().manual_seed(2), dtype=DOUBLE)
+    found = solve_linear(given, weight, bias)
+    for head in range(2):
+        for node, true in enumerate(exact(given, weight[:, head], bias[:, head])):
+            value = Fraction(float(found.value.high[node, head])) + Fraction(float(found.value.low[node, head]))
+            assert abs(value - true) <= Fraction(float(found.error[node, head]))
+    assert bool((found.error <= 1e-15).all())
+    far = Structure(torch.cat([inner, inner]), torch.cat([inner - 1, (inner + 1).clamp(max=10)]), torch.tensor([12]))
+    weight[:10], weight[10:] = 2.0**-20, 1 - 2.0**-20
+    assert bool(torch.isinf(solve_linear(far, weight, bias).error).any())
+
+
 def test_every_activation_has_a_reference() -> None:
     assert set(LONG) == set(TORCH) == set(SLOPES) == set(ACTIVATIONS)
 
@@ -119,7 +141,8 @@ def test_draws_repeat_and_contract() -> None:
         assert first.solver == second.solver
         if first.kind != "MaxPlusMap":
             sums = SLOPES[first.activation] * first.structure.sum_rows(first.weight.abs().double())
-            assert not sums.numel() or float(sums.max()) < 1
+            one = first.about["contraction"] == "exactly one"
+            assert not sums.numel() or (float(sums.max()) == 1 if one else float(sums.max()) < 1)
         assert bool(torch.isfinite(first.bias).all())
 
 
@@ -127,6 +150,29 @@ def test_draws_come_close_to_one_in_single_precision() -> None:
     made = [drawn(0, number, "cpu") for number in range(200)]
     rows = [each.structure.sum_rows(each.weight.abs().double()) for each in made if each.weight.dtype == torch.float32]
     assert max(float(each.max()) for each in rows if each.numel()) > 1 - 1e-9
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_rows_of_exactly_one_that_every_node_leaves(dtype: torch.dtype) -> None:
+    draw = np.random.default_rng(3)
+    for _ in range(10):
+        given, _ = random_structure(draw, "cpu")
+        made = weight_with_exact_rows(draw, given, 2, dtype)
+        assert made is not None
+        weight, about = made
+        sums = given.sum_rows(weight.abs().double())
+        assert weight.dtype == dtype
+        assert float(sums.max()) == 1
+        assert about["rows"] == "exactly one"
+        graph = Graph(torch.stack([given.row, given.column]), given.num_nodes, batch=given.graph_of)
+        assert float(LinearMap(graph, weight, torch.zeros(given.num_nodes, 2, dtype=dtype)).contraction.max()) >= 1
+
+
+def test_rows_of_exactly_one_are_drawn_and_asked_every_way() -> None:
+    made = [drawn(0, number, "cpu") for number in range(300)]
+    assert sum(each.about["contraction"] == "exactly one" for each in made) > 20
+    assert {each.transposed for each in made if each.about["contraction"] == "exactly one"} == {False, True}
+    assert set(TRANSFORMS) <= {each.gradient for each in made}
 
 
 def test_a_graph_alone_is_that_graph() -> None:
@@ -198,6 +244,48 @@ def test_a_wrong_gradient_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"gradient of the weight", "gradient of the bias"} <= set(outcome.violations)
 
 
+def transformed(gradient: str) -> Drawn:
+    made = problem(Auto(tol=1e-9))
+    made.gradient, made.cotangent = gradient, torch.ones(6, 2, dtype=DOUBLE)
+    made.direction = torch.randn(40, 2, generator=torch.Generator().manual_seed(5), dtype=DOUBLE)
+    return made
+
+
+@pytest.mark.parametrize("gradient", TRANSFORMS)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_wrong_derivative_of_a_transform_is_found(monkeypatch: pytest.MonkeyPatch, gradient: str, transposed: bool) -> None:
+    made = transformed(gradient)
+    made.transposed = transposed
+    right = found_in(made)
+    assert not right.violations
+    assert right.counts["tangents"] + right.counts["gradients"] >= 2
+    name = "pushforward" if gradient in ("jvp", "forward") else "pullback"
+    before = getattr(LinearMap, name)
+
+    def wrong(*given: Any) -> Any:
+        found = before(*given)
+        return 1.001 * found if isinstance(found, Tensor) else tuple(1.001 * part for part in found)
+
+    monkeypatch.setattr(LinearMap, name, wrong)
+    kind = "tangent" if name == "pushforward" else "gradient of the weight"
+    assert f"{gradient}: {kind}" in found_in(made).violations
+
+
+def test_a_wrong_member_of_a_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = transformed("vmap")
+    before = loop._State.finish
+
+    def finish(state: Any) -> Any:
+        solution, whole = before(state)
+        if solution.value.shape[1] > made.bias.shape[1]:
+            solution.value[:, -1] += 1e-6
+        return solution, whole
+
+    made.solver = Picard(tol=1e-9)
+    monkeypatch.setattr(loop._State, "finish", finish)
+    assert "vmap: further off than the tolerance" in found_in(made).violations
+
+
 def test_infinite_and_missing_bounds_are_found() -> None:
     made = problem(Picard(tol=1e-6))
     solution = solve(made.map(made.weight, made.bias), made.solver)
@@ -205,6 +293,21 @@ def test_infinite_and_missing_bounds_are_found() -> None:
     outcome = Outcome()
     Checks(outcome, made.structure, solution, systems.exact(made, solution.value), Asked(1e-6, 0.0, None, "max")).run()
     assert {"bound is NaN", "converged above the tolerance"} <= set(outcome.violations)
+
+
+def import_and_wait() -> None:
+    with systems._patience("cpu"):
+        importlib.import_module("half_imported")
+        time.sleep(30)
+
+
+def test_an_import_is_not_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "half_imported.py").write_text("import time\ntime.sleep(0.3)\nwhole = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(systems, "PATIENCE", 0.1)
+    with pytest.raises(systems.TooSlow):
+        import_and_wait()
+    assert sys.modules.pop("half_imported").whole
 
 
 def dies(seed: int, number: int, device: str) -> Outcome:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.page import certificate, cpu, elimination, figures, gpu, near_one, summary
-from benchmarks.page.reports import TESTS, Report, read_reports
+from benchmarks.page.reports import TESTS, Report, read_reports, shown_from
 from benchmarks.page.targets import target_table
 from benchmarks.page.words import origin
 from convergent.errors import expect
@@ -100,13 +100,20 @@ def write_page(folder: Path, page: Path) -> Path:
     known = {section.name for section in SECTIONS}
     sections = [*SECTIONS, *(Section(name, unknown_title(name)) for name in reports if name not in known)]
     page.parent.mkdir(parents=True, exist_ok=True)
+    for name, report in reports.items():
+        with shown_from(folder / f"{name}.json"):  # what the overview takes of all of them
+            summary.overview({name: name}, {name: report})
+    with shown_from(folder / f"{certificate.NAME}.json"):
+        picture = certificate.picture(reports.get(certificate.NAME), page)
     parts = [
         summary.HEAD,
-        certificate.picture(reports.get(certificate.NAME), page),
+        picture,
         summary.overview({section.name: section.title for section in sections}, reports),
         summary.READING,
-        *(written(section, reports.get(section.name), page) for section in sections),
     ]
+    for section in sections:
+        with shown_from(folder / f"{section.name}.json"):
+            parts.append(written(section, reports.get(section.name), page))
     write_atomically(page, ("\n\n".join(filter(None, parts)) + "\n").encode())
     return page
 

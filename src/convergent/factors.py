@@ -54,6 +54,12 @@ def affordable(graph: Graph, heads: int) -> bool:
     return float(symbolic_of(graph).flops.sum()) * heads <= MOST
 
 
+def heads_at_once(graph: Graph) -> int:
+    """For how many heads factors are affordable, 1 or more."""
+    work = float(symbolic_of(graph).flops.sum())
+    return max(1, int(min(MOST / max(work, 1.0), MOST)))
+
+
 def expect_losses(graph: Graph, weight: Tensor) -> bool:
     """Whether x = W x + b has one solution though rows of |W| sum to one or more: from every node something is lost.
 
@@ -65,12 +71,20 @@ def expect_losses(graph: Graph, weight: Tensor) -> bool:
     Raises:
         ContractionError: names the nodes from which nothing is lost.
     """
-    if not affordable(graph, weight.shape[1]):
+    if not affordable(graph, 1):
         return False
-    signed = not bool((weight >= 0).all())
-    factors = factors_of(graph, weight.abs() if signed else weight)
-    if bool(factors.ok.all()):
-        return True
+    magnitude = weight if bool((weight >= 0).all()) else weight.abs()
+    heads, together = weight.shape[1], heads_at_once(graph)
+    for first in range(0, heads, together):
+        some = magnitude if together >= heads else magnitude[:, first : first + together].contiguous()
+        factors = factors_of(graph, some)
+        if not bool(factors.ok.all()):
+            raise _no_loss(factors, first)
+    return True
+
+
+def _no_loss(factors: Factors, first: int) -> ContractionError:
+    """The error for factors of heads from number ``first`` on that do not exist."""
     where, head = (int(index) for index in (~factors.ok).nonzero()[0])
     nodes = factors.closed(where, head).tolist()
     if not nodes:
@@ -78,4 +92,6 @@ def expect_losses(graph: Graph, weight: Tensor) -> bool:
     else:
         names = ", ".join(map(str, nodes[:NAMED])) + (", ..." if len(nodes) > NAMED else "")
         words = f"no row that sums to less than one is reached from {len(nodes)} of its nodes ({names})"
-    raise ContractionError(f"weight: expected rows that lose something from every node, but in graph {where}, head {head}, {words}")
+    return ContractionError(
+        f"weight: expected rows that lose something from every node, but in graph {where}, head {first + head}, {words}"
+    )

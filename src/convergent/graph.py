@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -68,6 +68,12 @@ class Graph:
             edge_index, num_nodes = data.edge_index, num_nodes if num_nodes is not None else data.num_nodes
             batch, pointer = data.get("batch", batch), data.get("ptr", None)
         expect(flow in FLOWS, "flow", f"one of {FLOWS}", repr(flow))
+        edge_index = _untransformed("edge_index", edge_index)
+        batch, pointer = _untransformed("batch", batch), _untransformed("ptr", pointer)
+        with _outside_transforms():
+            self._build(edge_index, batch, pointer, num_nodes, flow)
+
+    def _build(self, edge_index: Tensor, batch: Tensor | None, pointer: Tensor | None, num_nodes: int | None, flow: str) -> None:
         edge_index = _checked_edges(edge_index, num_nodes)
         assert num_nodes is not None
         self.num_nodes, self.num_edges, self.flow = int(num_nodes), edge_index.shape[1], flow
@@ -141,8 +147,7 @@ class Graph:
     def transpose(self) -> Graph:
         """The graph with every edge reversed; its transpose is this graph again."""
         if self._transpose is None:
-            # structure is no part of a transform of torch.func that may be under way; a compiler cannot look into the guard
-            with nullcontext() if torch.compiler.is_compiling() else torch._C._DisableFuncTorch():
+            with _outside_transforms():
                 rows = _index(self.column, self.row, self.num_nodes)
             other = FLOWS[1 - FLOWS.index(self.flow)]
             turned = Graph._assemble(self.num_nodes, other, self.column, self.row, rows, self.segments)
@@ -217,6 +222,22 @@ class Graph:
 def traced(tensor: Tensor) -> bool:
     """Whether a compiler is looking on, so that native code must hide in an operator."""
     return torch.compiler.is_compiling() or type(tensor) not in (Tensor, torch.nn.Parameter)
+
+
+def _outside_transforms() -> AbstractContextManager[object]:
+    """Structure is no part of a transform of torch.func that may be under way; a compiler cannot look into the guard."""
+    return nullcontext() if torch.compiler.is_compiling() else torch._C._DisableFuncTorch()
+
+
+def _untransformed(name: str, value: Any) -> Any:
+    """The tensor itself where a transform of torch.func, inside which it was computed, has wrapped it."""
+    if not isinstance(value, Tensor) or torch.compiler.is_compiling():
+        return value
+    while torch._C._functorch.is_functorch_wrapped_tensor(value):
+        each = torch._C._functorch.is_batchedtensor(value)
+        expect(not each, name, "one structure for a whole batch of torch.func.vmap", "one for each of its members")
+        value = torch._C._functorch.get_unwrapped(value)
+    return value
 
 
 def overwrite(mine: list[Tensor], theirs: list[Tensor]) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from convergent.graph import Graph, traced
-from convergent.kernels.batching import fold, unfold
+from convergent.kernels.batching import apply_to_gradients, batched_gradients, fold, saved, unfold
 from convergent.maps import FixedPointMap
 from convergent.solvers import Picard, Solution, Solver, decoded, run
 
@@ -153,6 +153,8 @@ def fixed_point(
     if traced(parameters[0]):
         call = (fixed.graph.tensors(), *problem.texts(), still, contraction, list(parameters), x0)
         return Solution(*torch.ops.convergent.fixed_point(*call))
+    if batched_gradients((x0, *parameters)):
+        return Solution(*apply_to_gradients(_FixedPoint, (problem, x0, contraction, *parameters)))
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return Solution(*_FixedPoint.apply(problem, x0, contraction, *parameters))
     wanted = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters)
@@ -196,14 +198,14 @@ class _FixedPoint(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, ...]:
-        value, contraction, *parameters = ctx.saved_tensors
+        value, contraction, *parameters = saved(ctx)
         if grad is None:
             return (None,) * (3 + len(parameters))
         return None, None, None, *ctx.problem.gradients(value, contraction, parameters, grad)
 
     @staticmethod
     def jvp(ctx: Any, _: None, __: None, ___: None, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
-        value, contraction, *parameters = ctx.saved_tensors
+        value, contraction, *parameters = saved(ctx)
         problem = ctx.problem
         fixed = problem.map(parameters, contraction)
         x = value.to(fixed.dtype)
@@ -233,7 +235,7 @@ class _Value(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        value, contraction, *parameters = ctx.saved_tensors
+        value, contraction, *parameters = saved(ctx)
         return None, None, None, None, None, *ctx.problem.gradients(value, contraction, parameters, grads[0])
 
 

@@ -24,7 +24,7 @@ from torch.autograd import forward_ad
 from convergent.graph import Graph, traced
 from convergent.kernels import backend, reference
 from convergent.kernels.arguments import expect_matrix
-from convergent.kernels.batching import fold, unfold
+from convergent.kernels.batching import apply_to_gradients, batched_gradients, fold, saved, unfold
 
 Gradients = tuple[Tensor | None, Tensor | None]
 Unary = Callable[[Graph, Tensor], Tensor]
@@ -130,6 +130,8 @@ def applying(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     def apply(*inputs: Any) -> Any:
         if torch._C._are_functorch_transforms_active():
             return function.apply(*inputs)
+        if batched_gradients(inputs):
+            return apply_to_gradients(function, inputs)
         if not torch.is_grad_enabled() and forward_ad._current_level < 0:
             return function.forward(*inputs)  # nobody will ask for a derivative, as within most backward passes
         return Plain.apply(*inputs)
@@ -160,7 +162,7 @@ class _Propagate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        weight, x = ctx.saved_tensors
+        weight, x = saved(ctx)
         return None, *_propagate_gradients(ctx.graph, ctx.needs_input_grad[1:], weight, x, grad)
 
     @staticmethod
@@ -181,7 +183,7 @@ class _EdgeProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        u, x = ctx.saved_tensors
+        u, x = saved(ctx)
         return None, *_edge_product_gradients(ctx.graph, ctx.needs_input_grad[1:], u, x, grad)
 
     @staticmethod
@@ -250,7 +252,7 @@ def _remember(ctx: Any, graph: Graph, first: Tensor, second: Tensor) -> None:
 
 
 def _product_rule(operation: Operation, ctx: Any, first: Tensor | None, second: Tensor | None) -> Tensor:
-    left, right = ctx.saved_tensors
+    left, right = saved(ctx)
     terms = [] if first is None else [operation(ctx.graph, first, right)]
     terms += [] if second is None else [operation(ctx.graph, left, second)]
     return terms[0] if len(terms) == 1 else terms[0] + terms[1]

@@ -227,7 +227,41 @@ def test_a_damaged_file_is_named_in_one_line(tmp_path: Path, name: str, content:
 def test_a_case_without_its_parts_is_named(tmp_path: Path) -> None:
     folder = changed(tmp_path / "results", "w1", lambda report: report["cases"][0].pop("timings"))
     message = refused("--out", str(folder), "--page", str(tmp_path / "page.md"))
-    assert message.endswith("w1.json: expected a case to be what a benchmark writes, but it has no 'timings'")
+    assert message.endswith("w1.json: expected cases[0] to be what a benchmark writes, but it has no 'timings'")
+
+
+DEEP = [  # file, where, what is put there (None: it is taken away), and the words of the error
+    ("w1", "cases 0 timings convergent median", "fast", "cases[0].timings['convergent'].median: expected a number, but got 'fast'"),
+    ("w1", "cases 1 timings convergent repeats", None, "but it has no 'repeats'"),
+    ("cuda", "cases 3 timings", [], "cases[3].timings: expected a JSON object, but got list"),
+    ("sweep", "targets 2 wanted", 15, "targets[2].wanted: expected a text, but got int"),
+    ("sweep", "targets 2 met", "yes", "targets[2].met: expected true, false or null, but got 'yes'"),
+    ("sweep", "cases 4 settings nodes", None, "expected what a benchmark writes, but found no 'nodes'"),
+    ("growth", "machine", "mine", "machine: expected a JSON object, but got str"),
+    ("growth", "machine versions", True, "found a value that cannot be shown ('bool' object has no attribute 'items')"),
+    ("near_one", "cases 0 name", 3, "cases[0].name: expected a text, but got int"),
+    ("certificate", "cases 0 measured steps", None, "expected what a benchmark writes, but found no 'steps'"),
+    ("certificate", "cases 0 measured network temperature", {}, "found a value that cannot be shown"),
+    ("cuda_tests", "memcheck errors", [{}], "found a value that cannot be shown"),
+]
+
+
+@pytest.mark.parametrize(("name", "where", "value", "words"), DEEP, ids=[f"{name} {where}" for name, where, *_ in DEEP])
+def test_a_value_deep_in_a_file_that_is_damaged(tmp_path: Path, name: str, where: str, value: Any, words: str) -> None:
+    report = json.loads((RESULTS / f"{name}.json").read_text())
+    *path, last = [int(key) if key.isdigit() else key for key in where.split()]
+    inside = report
+    for key in path:
+        inside = inside[key]
+    if value is None:
+        del inside[last]
+    else:
+        inside[last] = value
+    (tmp_path / f"{name}.json").write_text(json.dumps(report))
+    message = refused("--out", str(tmp_path), "--page", str(tmp_path / "page.md"))
+    assert message.startswith(f"{tmp_path / f'{name}.json'}: ")
+    assert words in message
+    assert not (tmp_path / "page.md").exists()
 
 
 def test_wrong_words_about_the_page(tmp_path: Path) -> None:

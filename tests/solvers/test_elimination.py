@@ -204,3 +204,15 @@ def test_a_class_that_loses_nothing_is_named_on_a_gpu() -> None:
     fixed = LinearMap(graph, weight, torch.ones(5, 1, dtype=torch.float64, device="cuda"))
     with pytest.raises(ContractionError, match=r"reached from 2 of its nodes \(0, 1\)"):
         solve(fixed)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_forward_mode(heads: int) -> None:
+    graph = Graph(torch.tensor([[1, 1, 2, 2], [0, 2, 1, 3]]), num_nodes=4)
+    weight, bias = torch.full((4, heads), 0.5, dtype=torch.float64), torch.ones(4, heads, dtype=torch.float64)
+    for _ in range(2):  # without factors, and with them
+        with torch.autograd.forward_ad.dual_level():
+            moved = torch.autograd.forward_ad.make_dual(bias, torch.ones_like(bias))
+            dual = solve(LinearMap(graph, weight, moved), Elimination(tol=1e-9)).value
+            value, tangent = torch.autograd.forward_ad.unpack_dual(dual)
+        torch.testing.assert_close(tangent, value)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from convergent import ActivatedMap, Auto, ConvergenceError, Graph, LinearMap, Picard, Status, solve, weights
+from convergent import ActivatedMap, Auto, ConvergenceError, Direct, Graph, LinearMap, Picard, Status, solve, weights
 from convergent.kernels import using
 from convergent.solvers import Solver, loop
 from elsewhere import Elsewhere
@@ -193,3 +193,18 @@ def test_whoever_mixes_them_is_told(elsewhere: Elsewhere) -> None:
     assert not there.cpu().is_cuda
     with pytest.raises(RuntimeError, match="add: tensors on the host and elsewhere"):
         _ = there + here
+
+
+def test_steps_that_are_enough_where_rows_sum_to_one() -> None:
+    """There is such a number: without it plain steps went round in rounding errors for ever, at a tolerance beyond the dtype."""
+    star = Graph(torch.tensor([[0, 0, 0, 1, 2, 3], [1, 2, 3, 0, 0, 0]]), num_nodes=4)
+    weight = torch.tensor([[-879.0], [1154.0], [-15.0], [2048.0], [-1536.0], [0.0]]) / 2048
+    fixed = LinearMap(star, weight, torch.full((4, 1), 3.1e-42))
+    assert float(fixed.contraction) >= 1
+    state = loop._State.begin(Picard(tol=1e-50, throw=False, certify="tight"), fixed, None, None)
+    assert 1 < state.certain < 1e4
+    solution = solve(fixed, Direct(tol=1e-63, throw=False, certify="tight", refine=True))
+    assert (solution.status == Status.PRECISION).all()
+    easy = LinearMap(star, weight, torch.ones(4, 1))
+    state = loop._State.begin(Picard(tol=1e-4), easy, None, None)
+    assert solve(easy, Picard(tol=1e-4)).iterations <= state.certain

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from convergent.baselines.coupled import Limits, describe, implicit, steady_state
+from convergent.baselines.coupled import Contraction, Limits, describe, implicit, steady_state
 from convergent.errors import expect
 from convergent.graph import Graph
 from convergent.kernels.activations import ACTIVATIONS
@@ -35,7 +35,7 @@ class IGNN(GraphModel):
         units: number of hidden units, the size of W.
         channels: number of node features that the encoder computes.
         kappa: the contraction factor, in (0, 1).
-        tol: largest entry of the last step.
+        tol: upper bound on the error of every entry; also, relative to its size, on the steps of the adjoint.
         max_iterations: largest number of steps.
         (the others as in ``ConvergentGraphSolver``)
     """
@@ -91,9 +91,10 @@ class IGNN(GraphModel):
         matrix = project_rows(self.weight, self.kappa / max(value, 1e-12))
         bias = spread(graph, adjacency, features @ self.near.T) + features @ self.own.T + self.bias.T
         step = partial(self._step, graph, adjacency, matrix, bias)
-        x, steps = steady_state(step, torch.zeros_like(bias), self.limits)
+        contraction = Contraction(graph, self.kappa, vector)
+        x, steps = steady_state(step, torch.zeros_like(bias), self.limits, contraction)
         image = implicit(step, x, self.limits)
-        return image, describe(graph, x, image, self.kappa, vector, steps, self.limits)
+        return image, describe(x, image, steps, self.limits, contraction)
 
     def _step(self, graph: Graph, adjacency: Tensor, matrix: Tensor, bias: Tensor, x: Tensor) -> Tensor:
         return ACTIVATIONS[self.nonlinearity].function(spread(graph, adjacency, x @ matrix.T) + bias)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from convergent.baselines.coupled import Limits, describe, steady_state
+from convergent.baselines.coupled import Contraction, Limits, describe, steady_state
 from convergent.errors import expect
 from convergent.nn.encoder import AGGREGATIONS
 from convergent.nn.mlp import MLP
@@ -23,16 +23,18 @@ class SSE(GraphModel):
         h_i \leftarrow (1 - \alpha)\, h_i
         + \alpha W_2 \operatorname{relu} \Big( W_1 \Big[ v_i, \sum_j (h_j, v_j, e_{ij}) \Big] \Big)
 
-    is iterated until it changes by no more than ``tol``. The original map need not contract, and trained ones often do not. With
-    ``gain`` it contracts by that factor in the largest Euclidean norm of a node: the part of :math:`W_1` that reads h is scaled
-    down where its spectral norm and that of :math:`W_2` require it. The gradient is that of the last step, as in the original.
+    is iterated until it changes by no more than ``tol``. The original map need not contract, and trained ones often do not: nothing
+    bounds its error, and its status is STEADY where it has stopped changing, never CONVERGED. With ``gain`` it contracts by that
+    factor in the largest Euclidean norm of a node: the part of :math:`W_1` that reads h is scaled down where its spectral norm
+    and that of :math:`W_2` require it. It is then iterated until the error bound is within ``tol``. The gradient is that of the
+    last step, as in the original.
 
     Args:
         units: the size of h.
         damping: :math:`\alpha`. If the map contracts, this changes only the number of steps.
         gain: the contraction factor, for means over the neighbours; None: the original map.
         aggregation: "mean" over the neighbours, or "sum", which may diverge on graphs of higher degree.
-        tol: largest entry of the last step.
+        tol: upper bound on the error of every entry with ``gain``, largest entry of the last step without.
         max_iterations: largest number of steps.
         (the others as in ``ConvergentGraphSolver``)
     """
@@ -79,10 +81,11 @@ class SSE(GraphModel):
             gathered = torch.cat([nodes, propagate(graph, ones, h) * scale, around], 1)
             return (1 - self.damping) * h + self.damping * self.second(torch.relu(gathered @ first.t()))
 
-        h, steps = steady_state(step, nodes.new_zeros(graph.num_nodes, self.units), self.limits)
-        image = step(h)
         factor = 1.0 if self.gain is None else 1 - self.damping * (1 - self.gain)
-        return image, describe(graph, h, image, factor, nodes.new_ones(graph.num_nodes, 1), steps, self.limits, euclidean=True)
+        contraction = Contraction(graph, factor, nodes.new_ones(graph.num_nodes, 1), euclidean=True)
+        h, steps = steady_state(step, nodes.new_zeros(graph.num_nodes, self.units), self.limits, contraction)
+        image = step(h)
+        return image, describe(h, image, steps, self.limits, contraction)
 
     def contracting(self, features: int) -> Tensor:
         """W_1, with the columns that read h scaled down where they have to be."""

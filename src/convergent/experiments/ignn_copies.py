@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from convergent.baselines.coupled import implicit, steady_state
+from convergent.baselines.coupled import Contraction, implicit, steady_state
 from convergent.baselines.ignn import IGNN, perron, project_rows, spread
 from convergent.experiments.folds import Linears, repeated, side_by_side
 from convergent.graph import Graph
@@ -34,22 +34,22 @@ class IGNNCopies(nn.Module):
         features, logits = self.encoder(graph, batch.x, batch.edge_attr)
         # [E, 1]; without the padding, which has no part in how far a matrix may go
         adjacency = degree(graph, logits, 1 - 1e-7, "clip") * batch.weight[graph.row]
-        matrix = self.contracting(graph, adjacency.detach())
+        matrix, vector = self.contracting(graph, adjacency.detach())
         bias = spread(graph, adjacency, self.near(features)) + self.own(features)
 
         def step(x: Tensor) -> Tensor:
             mixed = x.view(self.copies, -1, x.shape[1]) @ matrix.mT  # [copies, nodes, units]
             return self.function(spread(graph, adjacency, mixed.flatten(0, 1)) + bias)
 
-        x, _ = steady_state(step, torch.zeros_like(bias), self.limits)
+        x, _ = steady_state(step, torch.zeros_like(bias), self.limits, Contraction(graph, self.kappa, vector))
         return self.decoder(pool(graph, implicit(step, x, self.limits), self.readout))
 
-    def contracting(self, graph: Graph, adjacency: Tensor) -> Tensor:
-        """Every copy's matrix with its rows projected, [copies, units, units]."""
+    def contracting(self, graph: Graph, adjacency: Tensor) -> tuple[Tensor, Tensor]:
+        """Every copy's matrix with its rows projected, [copies, units, units], and the Perron vectors, [nodes, 1]."""
         _, vector = perron(graph, adjacency)
         values = (propagate(graph, adjacency, vector) / vector).view(self.copies, -1).amax(1)
         radius = (self.kappa / values.clamp(min=1e-12)).repeat_interleave(self.matrix.shape[1]).unsqueeze(1)
-        return project_rows(self.matrix.flatten(0, 1), radius).view_as(self.matrix)
+        return project_rows(self.matrix.flatten(0, 1), radius).view_as(self.matrix), vector
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:

@@ -160,6 +160,11 @@ class FixedPointMap(ABC):
     def _with(self, parameters: list[Tensor]) -> Self:
         return type(self)._assemble(self.graph, parameters, self.contraction, self.norm, self.settings())
 
+    def some_heads(self, heads: slice) -> Self:
+        """The map of some of the heads."""
+        parts = [part[:, heads].contiguous() for part in (*self.parameters(), self.contraction)]
+        return type(self)._assemble(self.graph, parts[:-1], parts[-1], self.norm, self.settings())
+
     def expect_nodes(self, name: str, value: Tensor) -> None:
         """Raise unless ``value`` has a number for every node and head, [N, H]."""
         expect_matrix(name, value, self.graph.num_nodes, self.heads, self.graph.row.device)
@@ -202,9 +207,9 @@ def measure_contraction(graph: Graph, weight: Tensor, bias: Tensor, lipschitz: f
     (on a GPU, and inside torch.compile, the solve looks for that).
     """
     if traced(weight):
-        return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight.detach(), lipschitz)
+        return torch.ops.convergent.contraction(graph.tensors(), graph.flow, weight.detach(), lipschitz, linear)
     if torch._C._are_functorch_transforms_active():
-        return _Contraction.apply(graph, lipschitz, weight, bias)
+        return _Contraction.apply(graph, lipschitz, linear, weight, bias)
     return _measured(graph, weight.detach(), lipschitz, bias.detach(), weight if linear else None)
 
 
@@ -212,16 +217,20 @@ class _Contraction(torch.autograd.Function):
     """A constant to every derivative; a function of torch so that the transforms of torch.func hand over plain tensors."""
 
     @staticmethod
-    def forward(graph: Graph, lipschitz: float, weight: Tensor, bias: Tensor) -> Tensor:
-        return _measured(graph, weight, lipschitz, bias)
+    def forward(graph: Graph, lipschitz: float, linear: bool, weight: Tensor, bias: Tensor) -> Tensor:
+        return _measured(graph, weight, lipschitz, bias, weight if linear else None)
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, ...], graph: Graph, lipschitz: float, weight: Tensor, bias: Tensor
-    ) -> tuple[Tensor, int]:
+        info: Any, in_dims: tuple[int | None, ...], graph: Graph, lipschitz: float, linear: bool, weight: Tensor, bias: Tensor
+    ) -> tuple[Tensor, int | None]:
+        """The bias is only checked: weights that are the same for all of the batch are measured once."""
+        *_, of_weight, of_bias = in_dims
         size = info.batch_size
-        parts = fold(weight, in_dims[2], size), fold(bias, in_dims[3], size)
-        return unfold(measure_contraction(graph, *parts, lipschitz), size), 1
+        right = bias if of_bias is None else fold(bias, of_bias, size)
+        if of_weight is None:
+            return measure_contraction(graph, weight, right, lipschitz, linear), None
+        return unfold(measure_contraction(graph, fold(weight, of_weight, size), right, lipschitz, linear), size), 1
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -229,7 +238,7 @@ class _Contraction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[None, ...]:
-        return None, None, None, None
+        return None, None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Tensor | None) -> None:
@@ -285,16 +294,18 @@ def finite(name: str, value: Tensor) -> None:
 
 
 @torch.library.custom_op("convergent::contraction", mutates_args=())
-def _contraction_op(graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float) -> Tensor:
-    return _measured(Graph.from_tensors(graph, flow), weight, lipschitz)
+def _contraction_op(graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float, linear: bool) -> Tensor:
+    return _measured(Graph.from_tensors(graph, flow), weight, lipschitz, linear=weight if linear else None)
 
 
 @_contraction_op.register_fake
-def _(graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float) -> Tensor:
+def _(graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float, linear: bool) -> Tensor:
     return weight.new_empty(graph[0].shape[0] - 1, weight.shape[1], dtype=torch.float64)
 
 
 @_contraction_op.register_vmap
-def _(info: Any, in_dims: tuple[Any, ...], graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float) -> tuple[Tensor, int]:
+def _(
+    info: Any, in_dims: tuple[Any, ...], graph: list[Tensor], flow: str, weight: Tensor, lipschitz: float, linear: bool
+) -> tuple[Tensor, int]:
     folded = fold(weight, in_dims[2], info.batch_size)
-    return unfold(torch.ops.convergent.contraction(graph, flow, folded, lipschitz), info.batch_size), 1
+    return unfold(torch.ops.convergent.contraction(graph, flow, folded, lipschitz, linear), info.batch_size), 1

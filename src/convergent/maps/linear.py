@@ -17,16 +17,19 @@ from convergent.operations import edge_product, propagate
 class LinearMap(WeightedMap):
     r"""The map :math:`T(x)_{ih} = \sum_{e: i \to j} w_{eh} x_{jh} + b_{ih}`.
 
-    It contracts by the largest absolute row sum of the weights.
+    It contracts by the largest absolute row sum of the weights where that is below one. On the CPU rows may also sum to one or more
+    where elimination proves that something is lost from every node: then some scaling of the nodes makes all row sums smaller
+    than one.
 
     Args:
         graph: the structure.
-        weight: one number per edge and head, [E, H], in the order of the graph's ``edge_index``; the absolute row sums must be
-            below one. On a GPU weights in bfloat16 are kept as they are and summed in the dtype of the bias.
+        weight: one number per edge and head, [E, H], in the order of the graph's ``edge_index``. On a GPU weights in
+            bfloat16 are kept as they are and summed in the dtype of the bias.
         bias: one number per node and head, [N, H].
 
     Raises:
-        ContractionError: an absolute row sum is one or more.
+        ContractionError: an absolute row sum is one or more, and from some nodes nothing is lost, or elimination would be too
+            expensive to find out.
         InputError: a shape, dtype or device does not fit, or a number is not finite.
     """
 

@@ -55,6 +55,16 @@ def affordable(fixed: LinearMap) -> bool:
     return factors.affordable(_rows_of(fixed), fixed.heads)
 
 
+def heads_at_once(fixed: FixedPointMap) -> int:
+    """How many heads are solved together: where rows sum to one or more only factors prove a bound, and those of many heads are
+    too much at once. A batch of torch.func.vmap is such heads."""
+    if fixed.heads == 1 or not isinstance(fixed, LinearMap) or fixed.contraction.is_cuda:
+        return fixed.heads
+    if not bool((fixed.contraction >= 1).any()):
+        return fixed.heads
+    return factors.heads_at_once(_rows_of(fixed))
+
+
 def near_one(fixed: FixedPointMap) -> bool:
     return bool((fixed.contraction > NEAR).any())
 
@@ -125,4 +135,5 @@ def _checked(solver: Solver, fixed: LinearMap, x: Tensor, factor: Tensor | None,
     graph = fixed.graph
     found, met, near = certificate.certify(graph.rows, graph.segments, fixed.weight, fixed.bias, x, fixed.norm, accuracy)
     _rows_of(fixed).cache["near one"] = near
-    return Solution(*found, used_methods(("Elimination",), fixed.device)) if met else None
+    # the same numbers, but for torch no view of all that was solved for: in forward mode a function may return no views
+    return Solution(*found._replace(value=found.value.data), used_methods(("Elimination",), fixed.device)) if met else None

@@ -25,9 +25,9 @@ from convergent.errors import ConvergenceError, InputError, expect
 from convergent.graph import SMALL, Graph
 from convergent.kernels import ROOM, SAFETY, Accuracy, clear_of
 from convergent.maps import FixedPointMap, LinearMap
-from convergent.solvers.elimination import affordable, certified, eliminates, near_one, sharpest
+from convergent.solvers.elimination import affordable, certified, eliminates, heads_at_once, near_one, sharpest
 from convergent.solvers.picard import Picard
-from convergent.solvers.solution import Solution, Status, used_methods
+from convergent.solvers.solution import Solution, Status, beside, used_methods
 from convergent.solvers.solver import Burst, Solver
 
 SLOW = 4  # a method on trial hands over where it needs more than so many times its trial
@@ -55,14 +55,13 @@ def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Ten
         expect(x0.dtype == fixed.dtype, "x0", f"{fixed.dtype}, as the map has", x0.dtype)
     if tol is not None:
         fixed.expect_graphs("tol", tol)
+    together = heads_at_once(fixed)
+    if together < fixed.heads:
+        solution, whole = _in_parts(solver, fixed, x0, tol, still, together)
+    else:
+        solution, whole = _solved(solver, fixed, x0, tol, still)
     if still:
-        return _State.begin(solver, fixed, x0, tol).finish()[0]
-    solution, whole = _eliminated(solver, fixed, tol)
-    if solution is None:
-        near = math.inf if capturing(fixed.device) else solver.near()
-        solution, whole = _settled(solver, fixed, x0, tol, near)
-    if solution is None:
-        solution, whole = _iterated(solver, fixed, x0, tol)
+        return solution
     if solver.throw and not whole:
         failed = solution.status != Status.CONVERGED
         if fixed.norm == "one":  # an adjoint of a gradient that is not finite is no error: loss scalers probe for it
@@ -70,6 +69,29 @@ def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Ten
         if bool(failed.any()):
             raise ConvergenceError(_explain(solution, failed, solver, fixed), solution)
     return solution
+
+
+def _solved(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None, still: bool) -> tuple[Solution, bool]:
+    """The solution, and whether all of it has converged."""
+    if still:
+        return _State.begin(solver, fixed, x0, tol).finish()
+    solution, whole = _eliminated(solver, fixed, tol)
+    if solution is None:
+        near = math.inf if capturing(fixed.device) else solver.near()
+        solution, whole = _settled(solver, fixed, x0, tol, near)
+    return _iterated(solver, fixed, x0, tol) if solution is None else (solution, whole)
+
+
+def _in_parts(
+    solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None, still: bool, together: int
+) -> tuple[Solution, bool]:
+    """The same for so many heads at a time."""
+    parts = []
+    for first in range(0, fixed.heads, together):
+        some = slice(first, first + together)
+        start, allowed = (None if value is None else value[:, some].contiguous() for value in (x0, tol))
+        parts.append(_solved(solver, fixed.some_heads(some), start, allowed, still))
+    return beside([solution for solution, _ in parts]), all(whole for _, whole in parts)
 
 
 def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tensor | None) -> tuple[Solution, bool]:
@@ -147,7 +169,7 @@ def amplification(fixed: FixedPointMap) -> Tensor:
         return plain
     if eliminates(dominating):
         return sharpest(fixed if isinstance(fixed, LinearMap) else dominating)
-    auto = Solver.methods["Auto"](throw=False)
+    auto = Solver.methods["Auto"](throw=False, certify="plain")  # the bound is proved from v itself
     v = run(auto, dominating.widened(), tol=0.1 * plain).value  # v - M v >= 0.9 everywhere: within a tenth of the best factor
     return certify.tight_amplification(dominating, v)
 
@@ -272,14 +294,21 @@ class _State:
         return x.double() if self.solver.refine else x.to(self.fixed.dtype)
 
     def picard_steps(self) -> float:
-        """How many plain steps a lane may need, from the largest contraction and the largest reduction."""
+        """How many plain steps a lane may need, from the largest contraction and the largest reduction.
+
+        Where rows sum to one or more, a map whose amplification is a contracts by 1 - 1 / a in a norm that is at most a times off.
+        """
         if not self.left:
             return 0.0
-        reduction = float((self.residual / self.goal).max())
-        if reduction != reduction:  # a lane without nodes has neither
-            reduction = float((self.residual / self.goal).nan_to_num(1.0).max())
-        slowest = min(max(float(self.contraction.max()), 1e-300), 1 - 1e-16)
-        return math.log(max(reduction, 1.0)) / -math.log(slowest) + 1
+        reduction, contraction = self.residual / self.goal, self.contraction
+        if bool((contraction >= 1).any()):
+            reduction = torch.where(contraction < 1, reduction, reduction * self.amplification)
+            contraction = torch.where(contraction < 1, contraction, 1 - 1 / self.amplification)
+        most = float(reduction.max())
+        if most != most:  # a lane without nodes has neither
+            most = float(reduction.nan_to_num(1.0).max())
+        slowest = min(max(float(contraction.max()), 1e-300), 1 - 1e-16)
+        return math.log(max(most, 1.0)) / -math.log(slowest) + 1
 
     def advance(self) -> None:
         """One burst, and a look at what it brought."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
@@ -20,12 +21,14 @@ class Status(IntEnum):
         PRECISION: the dtype cannot represent the answer within the tolerance.
         BUDGET: ``max_iterations`` ran out.
         OVERFLOW: the answer is too large for the dtype.
+        STEADY: the last step is within the tolerance, but nothing bounds the error (of a baseline whose map need not contract).
     """
 
     CONVERGED = 0
     PRECISION = 1
     BUDGET = 2
     OVERFLOW = 3
+    STEADY = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +82,13 @@ class Solution:
         worst = f"{float(self.error_bound.max()):.3g}" if self.error_bound.numel() else "0"
         graphs = f"{done} of {len(self.steps)} graphs converged"
         return f"Solution({graphs}, error_bound<={worst}, iterations={self.iterations}, method={self.method!r})"
+
+
+def beside(parts: Sequence[Solution]) -> Solution:
+    """The solutions of some heads each as that of all of them; steps are the most that any of them took."""
+    value, residual, bound, status = (torch.cat([part.tensors()[index] for part in parts], 1) for index in range(4))
+    steps = torch.stack([part.steps for part in parts]).amax(0)
+    return Solution(value, residual, bound, status, steps, torch.stack([part.used for part in parts]).any(0))
 
 
 def used_methods(names: tuple[str, ...], device: torch.device) -> Tensor:

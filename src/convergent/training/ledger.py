@@ -67,8 +67,11 @@ class Ledger:
 
 
 def _worst(solution: Solution, real: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Graphs that did not converge, the most steps, and the largest finite bound, as three scalars."""
-    failed = (solution.status != Status.CONVERGED).any(1)  # [G]
+    """Graphs that did not converge, the most steps, and the largest finite bound, as three scalars.
+
+    A model without a bound on its error has done what it can where it is steady.
+    """
+    failed = ((solution.status != Status.CONVERGED) & (solution.status != Status.STEADY)).any(1)  # [G]
     bound = solution.error_bound.nan_to_num(0.0, 0.0, 0.0)  # [G, H]
     steps = solution.steps.double()  # [G]
     if real is not None:
