@@ -29,8 +29,8 @@ class Auto(Solver):
     settles = SETTLES["cpu"][0]
 
     def settling(self, fixed: FixedPointMap) -> int:
-        """A GPU has taken a thousand steps before another method has begun. Near one elimination needs none of them."""
-        if near_one(fixed) and fixed.linear:
+        """A GPU has taken a thousand steps before another method has begun. Elimination needs none of them."""
+        if fixed.linear and (near_one(fixed) or eliminates(fixed)):
             return 0
         dense, other = SETTLES[_kind(fixed)]
         return dense if fixed.graph.largest <= DENSE_NODES else other
@@ -54,10 +54,12 @@ def suggest(fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
 def _(fixed: LinearMap, picard_steps: float) -> list[Solver]:
     if picard_steps <= FEW_STEPS:
         return [Picard()]
-    if eliminates(fixed):
+    dense = fixed.graph.largest <= DENSE_NODES
+    tried = fixed.graph.small is None  # deflated steps, in one call
+    if eliminates(fixed, slow=tried and not dense):
         return [Elimination(), Picard()]
-    if fixed.graph.largest <= DENSE_NODES:
-        return [Direct(), Picard()]  # deflated steps have been tried
+    if dense:
+        return [Direct(), Picard()]
     light, heavy = TRIALS[_kind(fixed)]
     trial = light if fixed.graph.num_edges * fixed.heads <= HEAVY else heavy
     return [Deflated(trial=trial), Multigrid(), BiCGStab(), Picard()]

@@ -11,9 +11,11 @@ from convergent import factors
 from convergent.graph import Graph
 from convergent.kernels.elimination import Factors
 from convergent.maps import FixedPointMap, LinearMap
+from convergent.solvers import cost
 from convergent.solvers.solver import Burst, Solver
 
-NEAR = 0.999  # contraction above which steps may be slow
+NEAR = 1 - 1e-6  # contraction above which 1 / (1 - c) is a poor certificate
+HOPELESS = 30  # times the multiply-adds that are affordable, by an estimate that may be ten times too high
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,31 @@ def factors_of(fixed: LinearMap) -> Factors:
     return factors.factors_of(_rows_of(fixed), fixed.weight)
 
 
-def eliminates(fixed: FixedPointMap) -> bool:
-    """Whether a map is so close to one that steps are slow, and its factors do not fill up too much."""
-    return isinstance(fixed, LinearMap) and near_one(fixed) and factors.affordable(_rows_of(fixed), fixed.heads)
+def eliminates(fixed: FixedPointMap, slow: bool = False) -> bool:
+    """Whether elimination is the way to solve a map on the CPU.
+
+    It is where its factors are known already, and where it is estimated to take less time than iterations. Very near one only
+    factors certify an answer: there it is wherever they do not fill up too much.
+
+    Args:
+        fixed: the map.
+        slow: deflated steps are known to converge slowly on it.
+    """
+    if not isinstance(fixed, LinearMap) or fixed.contraction.is_cuda or not fixed.contraction.numel():
+        return False
+    graph, heads = _rows_of(fixed), fixed.heads
+    if factors.known(graph, fixed.weight):
+        return True
+    if near_one(fixed):
+        return cost.shape_of(graph).updates * heads <= HOPELESS * factors.MOST and factors.affordable(graph, heads)
+    limit = cost.iterations(graph, heads, float(fixed.contraction.max()), slow)
+    if cost.elimination(graph, heads) > limit:  # not even the symbolic step is worth while
+        return False
+    return factors.affordable(graph, heads) and cost.elimination(graph, heads, factors.symbolic_of(graph)) <= limit
 
 
 def near_one(fixed: FixedPointMap) -> bool:
+    """Whether some row of a map on the CPU is so close to one that only factors certify its answer."""
     return not fixed.contraction.is_cuda and bool((fixed.contraction > NEAR).any())
 
 
