@@ -79,6 +79,18 @@ def test_the_estimate_from_the_shape_is_near_that_from_the_factors() -> None:
         assert 0.4 < rough / known < 2.5
 
 
+def test_weights_that_spread_over_decades_are_eliminated_where_even_ones_are_not() -> None:
+    graph = Graph(lattice(18), 18**3)
+    half = torch.rand(graph.num_edges // 2, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    wide = weights.softmax(graph, torch.cat([half, half]) * 18, 0.9999)
+    even = weights.softmax(graph, torch.cat([half, half]), 0.9999)
+    bias = torch.ones(graph.num_nodes, 1, dtype=torch.float64)
+    assert cost.uneven(wide)
+    assert not cost.uneven(even)
+    assert cost.iterations(graph, wide, 0.9999) > 5 * cost.iterations(graph, even, 0.9999)
+    assert eliminates(LinearMap(graph, wide, bias))
+
+
 def test_no_nodes_no_edges() -> None:
     empty = Graph(torch.zeros(2, 0, dtype=torch.long), 0)
     assert cost.shape_of(empty).updates == 0

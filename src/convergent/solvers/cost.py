@@ -14,6 +14,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from convergent.graph import Graph
 from convergent.kernels.elimination import Symbolic
@@ -21,12 +22,12 @@ from convergent.kernels.elimination import Symbolic
 SOLVES = 20  # that a structure serves: each bears this share of the symbolic step
 DIGITS = 14.0  # natural logarithm of what a solve takes off the residual: six decimal digits
 
-# elimination: a solve, then per node, per number in the factors, per multiply-add, each for one head
-SETUP, PER_NODE, PER_NUMBER, PER_UPDATE = 0.5e6, 100.0, 3.0, 0.07
+# elimination: a solve, and per node; then for each head per node, per number in the factors, per multiply-add
+SETUP, NODE, PER_NODE, PER_NUMBER, PER_UPDATE = 0.5e6, 170.0, 20.0, 3.0, 0.05
 # its symbolic step, per edge; nested dissection sets in with large separators
 SYMBOLIC, DISSECTION, DISSECTED = 200.0, 1600.0, 2e8
 # numbers in the factors per node of a tree and of a mesh; multiply-adds per node of a tree, and of a mesh per cubed separator
-FILL_TREE, FILL_MESH, UPDATES = 15.0, 70.0, 130.0
+FILL_TREE, FILL_MESH, UPDATES = 15.0, 70.0, 145.0
 
 # a step: per edge, and per edge and head where the weights lie in cache and where they do not
 STEP, IN_CACHE, FROM_MEMORY, CACHED = 0.5, 0.2, 0.8, 500_000
@@ -34,6 +35,8 @@ MIXING, DISTANCE = 30.0, 1.5  # steps: at least, and per square of the distance
 TRIAL, TRIAL_SMALL = (16, 130), (192, 192)  # steps after which another method begins, and up to which none does
 # multigrid: a solve, then per edge, and per edge and head; and how much more for every digit of 1 / (1 - c)
 CYCLES, CYCLE, CYCLE_HEAD, CYCLE_DIGIT = 10e6, 200.0, 90.0, 0.1
+# weights that spread over decades: what their logarithms deviate by, how many are looked at, how much longer multigrid takes
+UNEVEN, SAMPLE, UNEVEN_CYCLES = 1.0, 512, 10.0
 
 
 class Shape(NamedTuple):
@@ -66,23 +69,38 @@ def elimination(graph: Graph, heads: int, symbolic: Symbolic | None = None) -> f
     shape = shape_of(graph)
     updates, fill = (shape.updates, shape.fill) if symbolic is None else (symbolic.flops.sum(), symbolic.fill.sum())
     once = (DISSECTION if updates > DISSECTED else SYMBOLIC) * graph.num_edges / SOLVES
-    return SETUP + once + heads * float(PER_NODE * graph.num_nodes + PER_NUMBER * fill + PER_UPDATE * updates)
+    by_head = PER_NODE * graph.num_nodes + PER_NUMBER * fill + PER_UPDATE * updates
+    return SETUP + once + NODE * graph.num_nodes + heads * float(by_head)
 
 
-def iterations(graph: Graph, heads: int, contraction: float, slow: bool = False) -> float:
+def uneven(weight: Tensor) -> bool:
+    """Whether weights [E, H] spread over decades, by a sample of them.
+
+    Then a node may hang on few of its neighbours, so that nodes that are close do not know of each other.
+    """
+    sample = weight.detach()[:: max(len(weight) // SAMPLE, 1), 0].abs()
+    sample = sample[sample > 0]
+    return len(sample) > 1 and float(sample.log10().std()) > UNEVEN
+
+
+def iterations(graph: Graph, weight: Tensor, contraction: float, slow: bool = False) -> float:
     """The time of deflated steps, or of a trial of them and of multigrid where too many would be needed.
 
     Args:
         graph: the structure.
-        heads: right-hand sides, each with weights of its own.
+        weight: the weights, [E, H].
         contraction: the largest contraction factor.
         slow: deflated steps are known to need too many.
     """
-    edges, by_head = graph.num_edges, IN_CACHE if graph.num_edges * heads <= CACHED else FROM_MEMORY
+    edges, heads = weight.shape
+    by_head = IN_CACHE if edges * heads <= CACHED else FROM_MEMORY
     step = edges * (STEP + by_head * heads)
     apart = max(1 - contraction, 1e-16)
-    steps = MIXING + min(DIGITS / apart / 2, DISTANCE * shape_of(graph).depth ** 2)
+    plain, mixing = DIGITS / apart / 2, DISTANCE * shape_of(graph).depth ** 2
     trial, most = TRIAL_SMALL if graph.small is None else TRIAL
+    spread = plain > most and uneven(weight)
+    steps = MIXING + (plain if spread else min(plain, mixing))
     if steps <= most and not slow:
         return steps * step
-    return trial * step + (CYCLES + edges * (CYCLE + CYCLE_HEAD * heads)) * (1 - CYCLE_DIGIT * math.log10(apart))
+    cycles = (CYCLES + edges * (CYCLE + CYCLE_HEAD * heads)) * (1 - CYCLE_DIGIT * math.log10(apart))
+    return trial * step + cycles * (UNEVEN_CYCLES if spread else 1.0)

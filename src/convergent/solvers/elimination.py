@@ -15,7 +15,6 @@ from convergent.solvers import cost
 from convergent.solvers.solver import Burst, Solver
 
 NEAR = 1 - 1e-6  # contraction above which 1 / (1 - c) is a poor certificate
-HOPELESS = 30  # times the multiply-adds that are affordable, by an estimate that may be ten times too high
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,8 @@ def eliminates(fixed: FixedPointMap, slow: bool = False) -> bool:
     if factors.known(graph, fixed.weight):
         return True
     if near_one(fixed):
-        return cost.shape_of(graph).updates * heads <= HOPELESS * factors.MOST and factors.affordable(graph, heads)
-    limit = cost.iterations(graph, heads, float(fixed.contraction.max()), slow)
+        return factors.affordable(graph, heads)
+    limit = cost.iterations(graph, fixed.weight, float(fixed.contraction.max()), slow)
     if cost.elimination(graph, heads) > limit:  # not even the symbolic step is worth while
         return False
     return factors.affordable(graph, heads) and cost.elimination(graph, heads, factors.symbolic_of(graph)) <= limit
