@@ -73,6 +73,11 @@ def elimination(graph: Graph, heads: int, symbolic: Symbolic | None = None) -> f
     return SETUP + once + NODE * graph.num_nodes + heads * float(by_head)
 
 
+def analysis(graph: Graph) -> float:
+    """The time of the symbolic step of an elimination."""
+    return DISSECTION * graph.num_edges
+
+
 def uneven(weight: Tensor) -> bool:
     """Whether weights [E, H] spread over decades, by a sample of them.
 
@@ -83,23 +88,22 @@ def uneven(weight: Tensor) -> bool:
     return len(sample) > 1 and float(sample.log10().std()) > UNEVEN
 
 
-def iterations(graph: Graph, weight: Tensor, contraction: float, slow: bool = False) -> float:
+def iterations(graph: Graph, heads: int, contraction: float, slow: bool = False, spread: bool = False) -> float:
     """The time of deflated steps, or of a trial of them and of multigrid where too many would be needed.
 
     Args:
         graph: the structure.
-        weight: the weights, [E, H].
+        heads: right-hand sides, each with weights of its own.
         contraction: the largest contraction factor.
         slow: deflated steps are known to need too many.
+        spread: the weights are ``uneven``.
     """
-    edges, heads = weight.shape
-    by_head = IN_CACHE if edges * heads <= CACHED else FROM_MEMORY
+    edges, by_head = graph.num_edges, IN_CACHE if graph.num_edges * heads <= CACHED else FROM_MEMORY
     step = edges * (STEP + by_head * heads)
     apart = max(1 - contraction, 1e-16)
     plain, mixing = DIGITS / apart / 2, DISTANCE * shape_of(graph).depth ** 2
-    trial, most = TRIAL_SMALL if graph.small is None else TRIAL
-    spread = plain > most and uneven(weight)
     steps = MIXING + (plain if spread else min(plain, mixing))
+    trial, most = TRIAL_SMALL if graph.small is None else TRIAL
     if steps <= most and not slow:
         return steps * step
     cycles = (CYCLES + edges * (CYCLE + CYCLE_HEAD * heads)) * (1 - CYCLE_DIGIT * math.log10(apart))

@@ -14,6 +14,7 @@ from convergent.maps import FixedPointMap, LinearMap
 from convergent.solvers import cost
 from convergent.solvers.solver import Burst, Solver
 
+SLOW = 0.95  # contraction up to which plain steps are few, however uneven the weights
 NEAR = 1 - 1e-6  # contraction above which 1 / (1 - c) is a poor certificate
 
 
@@ -58,8 +59,11 @@ def eliminates(fixed: FixedPointMap, slow: bool = False) -> bool:
         return True
     if near_one(fixed):
         return factors.affordable(graph, heads)
-    limit = cost.iterations(graph, fixed.weight, float(fixed.contraction.max()), slow)
-    if cost.elimination(graph, heads) > limit:  # not even the symbolic step is worth while
+    contraction = float(fixed.contraction.max())
+    spread = contraction > SLOW and cost.uneven(fixed.weight)
+    limit = cost.iterations(graph, heads, contraction, slow, spread)
+    # what is known before the symbolic step is rough; where weights are uneven it is the better risk
+    if min(cost.elimination(graph, heads), cost.analysis(graph) if spread else float("inf")) > limit:
         return False
     return factors.affordable(graph, heads) and cost.elimination(graph, heads, factors.symbolic_of(graph)) <= limit
 
