@@ -24,7 +24,11 @@ HEAVY = 4_000_000  # weights of a heavy problem: a step on a GPU takes longer th
 
 @dataclass(frozen=True)
 class Auto(Solver):
-    """Chooses the method by the number of Picard steps needed, the sizes of the graphs, and the observed convergence."""
+    """Chooses the method by the number of Picard steps needed, the graphs, the weights, and the observed convergence.
+
+    On the CPU a linear map is solved by ``Elimination`` where that is estimated to take less time than iterations, and very near
+    one wherever factors do not fill up too much. Factors that are known already are used.
+    """
 
     settles = SETTLES["cpu"][0]
 
