@@ -36,7 +36,7 @@ TRIAL, TRIAL_SMALL = (16, 130), (192, 192)  # steps after which another method b
 # multigrid: a solve, then per edge, and per edge and head; and how much more for every digit of 1 / (1 - c)
 CYCLES, CYCLE, CYCLE_HEAD, CYCLE_DIGIT = 10e6, 200.0, 90.0, 0.1
 # weights that spread over decades: what their logarithms deviate by, how many are looked at, how much longer multigrid takes
-UNEVEN, SAMPLE, UNEVEN_CYCLES = 1.0, 512, 10.0
+UNEVEN, SAMPLE, UNEVEN_CYCLES = 1.0, 256, 10.0
 
 
 class Shape(NamedTuple):
@@ -83,9 +83,10 @@ def uneven(weight: Tensor) -> bool:
 
     Then a node may hang on few of its neighbours, so that nodes that are close do not know of each other.
     """
-    sample = weight.detach()[:: max(len(weight) // SAMPLE, 1), 0].abs()
-    sample = sample[sample > 0]
-    return len(sample) > 1 and float(sample.log10().std()) > UNEVEN
+    sample = np.abs(weight.detach().numpy()[:: max(len(weight) // SAMPLE, 1), 0])
+    logarithm = np.log10(sample[sample > 0], dtype=np.float64)
+    count = max(len(logarithm), 1)
+    return float(logarithm @ logarithm) / count - (float(logarithm.sum()) / count) ** 2 > UNEVEN**2
 
 
 def iterations(graph: Graph, heads: int, contraction: float, slow: bool = False, spread: bool = False) -> float:

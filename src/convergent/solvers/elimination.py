@@ -57,9 +57,9 @@ def eliminates(fixed: FixedPointMap, slow: bool = False) -> bool:
     graph, heads = _rows_of(fixed), fixed.heads
     if factors.known(graph, fixed.weight):
         return True
-    if near_one(fixed):
-        return factors.affordable(graph, heads)
     contraction = float(fixed.contraction.max())
+    if contraction > NEAR:
+        return factors.affordable(graph, heads)
     spread = contraction > SLOW and cost.uneven(fixed.weight)
     limit = cost.iterations(graph, heads, contraction, slow, spread)
     # what is known before the symbolic step is rough; where weights are uneven it is the better risk
