@@ -37,11 +37,16 @@ def version(tensor: Tensor) -> int | None:
 
 def factors_of(graph: Graph, weight: Tensor) -> Factors:
     """The factors for weights [E, H] in the rows of a graph, made once."""
-    known = _known.get(weight)
-    if known is None or known.graph() is not graph or known.version != version(weight):
+    if not known(graph, weight):
         factors, _ = factor(symbolic_of(graph), weight)
-        known = _known[weight] = _Known(version(weight), ref(graph), factors)
-    return known.factors
+        _known[weight] = _Known(version(weight), ref(graph), factors)
+    return _known[weight].factors
+
+
+def known(graph: Graph, weight: Tensor) -> bool:
+    """Whether the factors for these weights have been made."""
+    found = _known.get(weight)
+    return found is not None and found.graph() is graph and found.version == version(weight)
 
 
 def symbolic_of(graph: Graph) -> Symbolic:

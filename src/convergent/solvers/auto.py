@@ -10,7 +10,7 @@ from convergent.solvers.anderson import Anderson
 from convergent.solvers.bicgstab import BiCGStab
 from convergent.solvers.deflated import Deflated
 from convergent.solvers.direct import DENSE_NODES, Direct
-from convergent.solvers.elimination import NEAR, Elimination, eliminates, expected_near, near_one
+from convergent.solvers.elimination import NEAR, Elimination, eliminates, expected_near, factorised, near_one
 from convergent.solvers.multigrid import Multigrid
 from convergent.solvers.picard import Picard
 from convergent.solvers.solver import Solver
@@ -24,13 +24,17 @@ HEAVY = 4_000_000  # weights of a heavy problem: a step on a GPU takes longer th
 
 @dataclass(frozen=True)
 class Auto(Solver):
-    """Chooses the method by the number of Picard steps needed, the sizes of the graphs, and the observed convergence."""
+    """Chooses the method by the number of Picard steps needed, the graphs, the weights, and the observed convergence.
+
+    On the CPU a linear map is solved by ``Elimination`` where that is estimated to take less time than iterations, and very near
+    one wherever factors do not fill up too much. Factors that are known already are used.
+    """
 
     settles = SETTLES["cpu"][0]
 
     def settling(self, fixed: FixedPointMap) -> int:
-        """A GPU has taken a thousand steps before another method has begun. Near one elimination needs none of them."""
-        if not fixed.contraction.is_cuda and near_one(fixed) and fixed.linear:
+        """A GPU has taken a thousand steps before another method has begun. Elimination needs none of them."""
+        if fixed.linear and not fixed.contraction.is_cuda and (near_one(fixed) or factorised(fixed)):
             return 0
         dense, other = SETTLES[_kind(fixed)]
         return dense if fixed.graph.largest <= DENSE_NODES else other
@@ -41,7 +45,7 @@ class Auto(Solver):
         return eliminates(fixed)
 
     def near(self) -> float:
-        return NEAR
+        return NEAR["cuda"]
 
     def plan(self, fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
         return suggest(fixed, picard_steps)
@@ -62,10 +66,12 @@ def suggest(fixed: FixedPointMap, picard_steps: float) -> list[Solver]:
 def _(fixed: LinearMap, picard_steps: float) -> list[Solver]:
     if picard_steps <= FEW_STEPS:
         return [Picard()]
-    if eliminates(fixed):
+    dense = fixed.graph.largest <= DENSE_NODES
+    tried = fixed.graph.small is None  # deflated steps, in one call
+    if eliminates(fixed, slow=tried and not dense):
         return [Elimination(), Picard()]
-    if fixed.graph.largest <= DENSE_NODES:
-        return [Direct(), Picard()]  # deflated steps have been tried
+    if dense:
+        return [Direct(), Picard()]
     light, heavy = TRIALS[_kind(fixed)]
     trial = light if fixed.graph.num_edges * fixed.heads <= HEAVY else heavy
     return [Deflated(trial=trial), Multigrid(), BiCGStab(), Picard()]

@@ -12,10 +12,13 @@ from convergent.graph import Graph
 from convergent.kernels import Accuracy, certificate
 from convergent.kernels.elimination import Factors
 from convergent.maps import FixedPointMap, LinearMap
+from convergent.solvers import cost
 from convergent.solvers.solution import Solution, used_methods
 from convergent.solvers.solver import Burst, Solver
 
-NEAR = 0.999  # contraction above which steps may be slow
+SLOW = 0.95  # contraction up to which plain steps are few, however uneven the weights
+# contraction above which elimination is chosen if it can be: 1 / (1 - c) is a poor certificate; a GPU would need too many steps
+NEAR = {"cpu": 1 - 1e-6, "cuda": 0.999}
 
 
 @dataclass(frozen=True)
@@ -45,14 +48,44 @@ def factors_of(fixed: LinearMap) -> Factors:
     return factors.factors_of(_rows_of(fixed), fixed.weight)
 
 
-def eliminates(fixed: FixedPointMap) -> bool:
-    """Whether a map is so close to one that steps are slow, and its factors do not fill up too much."""
-    return isinstance(fixed, LinearMap) and near_one(fixed) and affordable(fixed)
+def eliminates(fixed: FixedPointMap, slow: bool = False) -> bool:
+    """Whether elimination is the way to solve a map.
+
+    On the CPU it is where its factors are known already, and where it is estimated to take less time than iterations. Very near
+    one only factors certify an answer: there it is wherever they do not fill up too much, as it is on a GPU.
+
+    Args:
+        fixed: the map.
+        slow: deflated steps are known to converge slowly on it.
+    """
+    if not isinstance(fixed, LinearMap) or not fixed.contraction.numel():
+        return False
+    graph, heads = _rows_of(fixed), fixed.heads
+    if fixed.contraction.is_cuda:
+        return near_one(fixed) and factors.affordable(graph, heads)
+    contraction = float(fixed.contraction.max())
+    if not slow and cost.few_steps(graph, heads, contraction):
+        return False
+    if factors.known(graph, fixed.weight):
+        return True
+    if contraction > NEAR["cpu"]:
+        return factors.affordable(graph, heads)
+    spread = contraction > SLOW and cost.uneven(fixed.weight)
+    limit = cost.iterations(graph, heads, contraction, slow, spread)
+    # what is known before the symbolic step is rough; where weights are uneven it is the better risk
+    if min(cost.elimination(graph, heads), cost.analysis(graph) if spread else float("inf")) > limit:
+        return False
+    return factors.affordable(graph, heads) and cost.elimination(graph, heads, factors.symbolic_of(graph)) <= limit
 
 
 def affordable(fixed: LinearMap) -> bool:
     """Whether the factors of a map do not fill up too much."""
     return factors.affordable(_rows_of(fixed), fixed.heads)
+
+
+def factorised(fixed: FixedPointMap) -> bool:
+    """Whether the factors of a map have been made."""
+    return isinstance(fixed, LinearMap) and factors.known(_rows_of(fixed), fixed.weight)
 
 
 def heads_at_once(fixed: FixedPointMap) -> int:
@@ -66,7 +99,8 @@ def heads_at_once(fixed: FixedPointMap) -> int:
 
 
 def near_one(fixed: FixedPointMap) -> bool:
-    return bool((fixed.contraction > NEAR).any())
+    """Whether some row is so close to one that, if they can be had, factors are what solves a map."""
+    return bool((fixed.contraction > NEAR["cuda" if fixed.contraction.is_cuda else "cpu"]).any())
 
 
 def expected_near(fixed: LinearMap) -> bool:
@@ -131,7 +165,7 @@ def _checked(solver: Solver, fixed: LinearMap, x: Tensor, factor: Tensor | None,
     absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
     factor = (1 + gap) * (certify.plain_amplification(fixed.contraction) if factor is None else factor)
     strict = absolute * (1 - gap), relative * (1 - gap)
-    accuracy = Accuracy(fixed.contraction, factor, *strict, certify.unit(fixed.graph), solver.refine, 1, gap, NEAR)
+    accuracy = Accuracy(fixed.contraction, factor, *strict, certify.unit(fixed.graph), solver.refine, 1, gap, NEAR["cuda"])
     graph = fixed.graph
     found, met, near = certificate.certify(graph.rows, graph.segments, fixed.weight, fixed.bias, x, fixed.norm, accuracy)
     _rows_of(fixed).cache["near one"] = near
