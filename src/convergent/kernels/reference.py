@@ -194,7 +194,7 @@ def deflated(
     return x, steps
 
 
-TRIAL = 64
+TRIAL = 128
 
 
 class Accuracy(NamedTuple):

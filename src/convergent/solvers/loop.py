@@ -111,7 +111,9 @@ def _iterated(solver: Solver, fixed: FixedPointMap, x0: Tensor | None, tol: Tens
 
 def _eliminated(solver: Solver, fixed: FixedPointMap, tol: Tensor | None) -> tuple[Solution | None, bool]:
     """The solution where it is by elimination and all has converged; otherwise None."""
-    if solver.max_iterations is not None or not isinstance(fixed, LinearMap) or not solver.eliminates(fixed):
+    if solver.max_iterations is not None or not isinstance(fixed, LinearMap) or capturing(fixed.device):
+        return None, False
+    if not solver.eliminates(fixed):
         return None, False
     solution = certified(solver, fixed, tol)
     return solution, solution is not None
