@@ -109,7 +109,7 @@ def drawn(seed: int, number: int, device: str) -> Drawn:
     weight, about = random_weight(draw, structure, wanted, SLOPES[activation], dtype)
     bias, bias_kind = random_bias(draw, structure.num_nodes, structure, heads, dtype)
     worst = float(wanted.max()) if wanted.numel() else 0.0
-    if kind == "LinearMap" and device == "cpu" and draw.random() < 0.2:
+    if kind == "LinearMap" and draw.random() < 0.2:
         exact = weight_with_exact_rows(draw, structure, heads, dtype)
         if exact is not None:
             (weight, about), contraction, worst = exact, "exactly one", 1 - EXACT
@@ -125,6 +125,8 @@ def drawn(seed: int, number: int, device: str) -> Drawn:
     scale = (scale or 1.0) * pick(draw, (1.0, 1 / (1 - min(worst, 1 - 1e-12))))
     transposed = kind == "LinearMap" and draw.random() < 0.15
     solver = random_solver(draw, kind, scale, worst)
+    if contraction == "exactly one" and solver.certify == "plain":
+        solver = dataclasses.replace(solver, certify="auto")  # the plain certificate has no bound there, and is refused
     made = Drawn(structure, kind, weight, bias, solver, device, activation=activation, discount=worst or 0.5, transposed=transposed)
     made.flow = pick(draw, ("target_to_source", "source_to_target"))
     _extras(draw, made, scale)

@@ -9,7 +9,7 @@ import torch
 
 from convergent import Auto, BiCGStab, Direct, Elimination, Graph, Implicit, LinearMap, Multigrid, solve
 from convergent import factors as kept
-from convergent.errors import ContractionError
+from convergent.errors import ContractionError, InputError
 from convergent.solvers import elimination
 from problems import random_batch, random_map
 
@@ -121,6 +121,11 @@ def test_rows_that_sum_to_one(solver, certify: str) -> None:
     (gradient,) = torch.autograd.grad(solution.value.square().sum(), fixed.weight)
     (expected,) = torch.autograd.grad(dense(fixed).square().sum(), fixed.weight)
     torch.testing.assert_close(gradient, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_plain_certificate_is_refused_where_it_has_no_bound() -> None:
+    with pytest.raises(InputError, match='certify: expected "auto" or "tight", as rows sum to one or more, but got \'plain\''):
+        solve(ladder(40, 0.0), Auto(certify="plain"))
 
 
 def test_rows_that_exceed_one_where_others_lose_more() -> None:

@@ -223,7 +223,11 @@ class _State:
             residual = residual + 4 * torch.finfo(fixed.dtype).eps * bias_size
         gap = certify.gap(fixed)
         plain = certify.plain_amplification(contraction, gap)
-        tight = solver.certify == "tight" or (solver.certify == "auto" and bool((contraction >= 1).any()))
+        one = bool((contraction >= 1).any())
+        expect(
+            not one or solver.certify != "plain", "certify", '"auto" or "tight", as rows sum to one or more', repr(solver.certify)
+        )
+        tight = one or solver.certify == "tight"
         factor = (1 + gap) * amplification(fixed).to(place) if tight else plain
         inputs = (x0, *fixed.parameters())
         absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol.to(place), 0.0)
