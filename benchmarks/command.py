@@ -15,6 +15,7 @@ from convergent.errors import expect
 
 NAMES = ("w1", "step", "sweep", "near_one", "growth", "certificate", "elimination", "adjoint")
 ON_A_DEVICE = ("cuda",)  # only when named, or for a device
+ON_BOTH = ("elimination",)
 
 
 def run(
@@ -62,10 +63,10 @@ def chosen(names: Sequence[str], device: str | None, quick: bool, parts: Sequenc
     """The benchmarks that were asked for, or those of the device; raises at the first word that makes no sense."""
     import torch
 
-    names = names or (ON_A_DEVICE if device == "cuda" else NAMES)
+    names = names or (ON_A_DEVICE + ON_BOTH if device == "cuda" else NAMES)
     for name in names:
         expect(name in NAMES + ON_A_DEVICE, "NAME", f"one of {', '.join(NAMES + ON_A_DEVICE)}", repr(name))
-        expect(device != "cuda" or name in ON_A_DEVICE, "--device", f"cpu with {name}", repr(device))
+        expect(device != "cuda" or name in ON_A_DEVICE + ON_BOTH, "--device", f"cpu with {name}", repr(device))
         expect(device != "cpu" or quick or name in NAMES, "--device", f"cuda with {name}, or --quick", repr(device))
         missing = name in ON_A_DEVICE and device is None and not torch.cuda.is_available()
         expect(not missing, "NAME", f"one of {', '.join(NAMES)}, as there is no CUDA device", repr(name))

@@ -41,7 +41,12 @@ TIMED = 1e-6  # the loss at which times are taken, which hardly depend on it
 def run(options: Options) -> Report:
     rounds = 2 if options.quick else 7
     settings = {"losses": LOSSES, "timed_at_loss": TIMED, "rounds": rounds, "dtype": "float64", "device": options.device}
-    report = Report("elimination", options.quick, options.seed, {**settings, "rtol": solvers.RTOL})
+    report = Report(
+        "elimination" if options.device == "cpu" else f"elimination_{options.device}",
+        options.quick,
+        options.seed,
+        {**settings, "rtol": solvers.RTOL},
+    )
     for graphs, pores, heads in ((4, 60, 2),) if options.quick else CASES:
         rng = np.random.default_rng(options.seed)
         networks = [PoreNetworks((pores, pores), wide=True).network(rng) for _ in range(graphs)]

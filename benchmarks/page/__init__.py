@@ -85,6 +85,7 @@ SECTIONS = (
             gpu.methods,
         ),
     ),
+    Section("elimination_cuda", "Rows that sum to almost one, on a GPU", (elimination.elimination,)),
     Section(TESTS, "Tests on a GPU", (gpu.tests,)),
 )
 

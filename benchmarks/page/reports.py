@@ -14,7 +14,7 @@ Report = Mapping[str, Any]  # what a benchmark wrote
 Case = Mapping[str, Any]  # one problem of it
 
 TESTS = "cuda_tests"  # the file of tests on a GPU, which is no benchmark
-NAMES = ("certificate", "w1", "sweep", "growth", "near_one", "elimination", "adjoint", "step", "cuda")
+NAMES = ("certificate", "w1", "sweep", "growth", "near_one", "elimination", "adjoint", "step", "cuda", "elimination_cuda")
 IN_A_REPORT = {"benchmark", "quick", "date", "seed", "commit", "machine", "settings", "cases", "targets"}
 IN_A_CASE = {"name", "settings", "ours", "timings", "errors", "details", "measured"}
 IN_A_TARGET = {"name", "wanted", "value", "met"}
