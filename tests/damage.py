@@ -143,7 +143,7 @@ class Code:
     """What a pickle can hold: a call, here of something that would leave a file."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (open, ("code-was-run", "w"))
+        return (exec, ("open('code-was-run', 'w').close()",))
 
 
 def pickled(path: Path) -> None:

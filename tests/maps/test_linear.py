@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
-from convergent import Graph, LinearMap
+from convergent import Graph, InputError, LinearMap, solve
 from problems import DOUBLE, random_batch, random_map
 
 
@@ -51,3 +52,9 @@ def test_restrict_is_the_map_on_some_graphs() -> None:
 def test_repr() -> None:
     fixed = LinearMap(Graph(torch.tensor([[0], [1]]), 2), torch.tensor([[0.5]]), torch.zeros(2, 1))
     assert repr(fixed) == "LinearMap(nodes=2, heads=1, contraction=0.5)"
+
+
+def test_a_right_hand_side_that_is_no_number_is_named() -> None:
+    fixed = random_map(random_batch([9], 2, 3), gamma=0.9)
+    with pytest.raises(InputError, match="bias: expected finite numbers, but got nan"):
+        solve(fixed.with_bias(fixed.bias * torch.nan))

@@ -189,7 +189,7 @@ def test_near_one_on_a_gpu(leak: float, certify: str, dtype: torch.dtype) -> Non
 def test_signs_a_large_graph_and_easy_graphs_among_hard_ones_on_a_gpu() -> None:
     hard = ladder(300, 1e-7, copies=3)
     signs = torch.where(torch.arange(hard.weight.shape[0]) % 3 == 0, -1.0, 1.0).unsqueeze(1)
-    assert agrees(on_card(LinearMap(hard.graph, hard.weight.detach() * signs, hard.bias)), tol=1e-7) == "Elimination"
+    assert agrees(on_card(LinearMap(hard.graph, hard.weight.detach() * signs, hard.bias)), tol=1e-7) in ("Elimination", "Deflated")
     easy = hard.weight.detach().clone()
     easy[hard.graph.batch[hard.graph.row.long()] == 1] *= 0.5
     assert agrees(on_card(LinearMap(hard.graph, easy, hard.bias)), rtol=1e-8) == "Elimination"
@@ -198,8 +198,8 @@ def test_signs_a_large_graph_and_easy_graphs_among_hard_ones_on_a_gpu() -> None:
 
 @pytest.mark.cuda
 def test_well_connected_graphs_near_one_take_few_steps_on_a_gpu() -> None:
-    fixed = random_map(random_batch([200, 300], 32, 0), gamma=0.9999)
-    assert agrees(on_card(fixed), rtol=1e-6) == "Deflated"
+    for sizes in ([200] * 20, [2000]):  # in one call, and in the loop
+        assert agrees(on_card(random_map(random_batch(sizes, 16, 0), gamma=0.9999)), rtol=1e-6) == "Deflated"
 
 
 @pytest.mark.cuda

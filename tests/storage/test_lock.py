@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from convergent.storage import lock
-from convergent.storage.lock import CLAIM, LOCK, InUse, lock_file, owned
+from convergent.storage.lock import CLAIM, LOCK, InUse, forget, lock_file, owned
 
 HOLD = """
 import sys, time
@@ -143,3 +143,15 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"), owned(tmp_path / "file"):
         pass
+
+
+def test_what_a_killed_process_left_is_forgotten_and_what_another_holds_is_not(tmp_path) -> None:
+    path = tmp_path / LOCK
+    forget(path)
+    path.write_text("1 elsewhere", encoding="utf-8")
+    forget(path)
+    assert not path.exists()
+    with lock_file(path, "a file"):
+        forget(path)
+        assert path.exists()
+    assert not path.exists()

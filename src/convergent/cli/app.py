@@ -72,8 +72,14 @@ def examples(*commands: str) -> str:
 
 def main() -> None:
     """Run the command; every error of the user is one line and exit code 2, and a signal is 128 and its number."""
-    with at_once():
-        _main()
+    with at_once() as request:
+        try:
+            _main()
+        except SystemExit as end:
+            # some libraries replace the exception of a signal by a plain KeyboardInterrupt
+            if end.code == exit_code(None) and request.received is not None:
+                sys.exit(exit_code(request.stopped()))
+            raise
 
 
 def _main() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from convergent.storage.files import PART, read_json, remove_parts, write_json
-from convergent.storage.lock import lock_file
+from convergent.storage.lock import forget, lock_file
 from convergent.training.provenance import provenance
 
 Work = Callable[[dict[str, Any], str, Path], dict[str, Any]]
@@ -57,7 +57,7 @@ class Job:
         """
         device = self.settings.get("device", device)
         module, _, name = self.work.partition(":")
-        with lock_file(folder / f".{self.key}.lock", f"{self.title} ({self.place(folder)})", wait):
+        with lock_file(self.lock(folder), f"{self.title} ({self.place(folder)})", wait):
             if self.done(folder):  # by another process
                 return
             remove_parts(folder, self.place(folder).name)
@@ -73,3 +73,7 @@ class Job:
         """Remove what the work left and its result has replaced; a process that was killed may not have come to it."""
         for left in folder.glob(f"{self.key}-*{PART}"):
             shutil.rmtree(left, ignore_errors=True)
+        forget(self.lock(folder))
+
+    def lock(self, folder: Path) -> Path:
+        return folder / f".{self.key}.lock"

@@ -100,6 +100,11 @@ class FixedPointMap(ABC):
         """
         return
 
+    def verify_numbers(self) -> None:
+        """Raise where a parameter is not finite."""
+        for value in self.parameters():
+            finite("parameters", value)
+
     def magnitude(self) -> Tensor:
         """The size of the bias, [G, H], which the rounding error of T is proportional to."""
         return self.size(self.at_zero())

@@ -12,7 +12,7 @@ from convergent.graph import Graph, Subset
 from convergent.kernels import backend
 from convergent.kernels.activations import ACTIVATIONS
 from convergent.kernels.arguments import expect_flags, expect_matrix
-from convergent.maps.base import PRECISE, FixedPointMap, check_contraction, checked, measure_contraction
+from convergent.maps.base import PRECISE, FixedPointMap, check_contraction, checked, finite, measure_contraction
 
 
 class WeightedMap(FixedPointMap):
@@ -80,6 +80,10 @@ class WeightedMap(FixedPointMap):
     def verify(self) -> None:
         if self.bias.is_cuda and self.norm == "max":  # the gradient an adjoint starts from may be anything
             check_contraction(self.contraction, self.bias.detach(), self.graph, self.weight.detach() if self.linear else None)
+
+    def verify_numbers(self) -> None:
+        finite("weight", self.weight)
+        finite("bias", self.bias)
 
     def _restore(self, parameters: list[Tensor], settings: str) -> None:
         self.weight, self.bias = parameters

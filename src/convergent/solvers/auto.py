@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import singledispatch
 
+from convergent.kernels.reference import TRIAL
 from convergent.maps import FixedPointMap, LinearMap
 from convergent.solvers.anderson import Anderson
 from convergent.solvers.bicgstab import BiCGStab
@@ -40,9 +41,8 @@ class Auto(Solver):
         return dense if fixed.graph.largest <= DENSE_NODES else other
 
     def eliminates(self, fixed: LinearMap) -> bool:
-        if fixed.contraction.is_cuda and fixed.graph.any_small:  # steps in one call come first, without waiting for the card
-            return expected_near(fixed)
-        return eliminates(fixed)
+        # a GPU tries steps first, for which the host need not wait
+        return expected_near(fixed) if fixed.contraction.is_cuda else eliminates(fixed)
 
     def near(self) -> float:
         return NEAR["cuda"]
@@ -69,7 +69,7 @@ def _(fixed: LinearMap, picard_steps: float) -> list[Solver]:
     dense = fixed.graph.largest <= DENSE_NODES
     tried = fixed.graph.small is None  # deflated steps, in one call
     if eliminates(fixed, slow=tried and not dense):
-        return [Elimination(), Picard()]
+        return [*([Deflated(trial=TRIAL)] if fixed.contraction.is_cuda else []), Elimination(), Picard()]
     if dense:
         return [Direct(), Picard()]
     light, heavy = TRIALS[_kind(fixed)]

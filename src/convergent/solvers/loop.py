@@ -67,6 +67,8 @@ def run(solver: Solver, fixed: FixedPointMap, x0: Tensor | None = None, tol: Ten
         if fixed.norm == "one":  # an adjoint of a gradient that is not finite is no error: loss scalers probe for it
             failed = failed & torch.isfinite(fixed.magnitude())
         if bool(failed.any()):
+            if fixed.norm == "max":
+                fixed.verify_numbers()
             raise ConvergenceError(_explain(solution, failed, solver, fixed), solution)
     return solution
 

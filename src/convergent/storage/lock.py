@@ -68,6 +68,12 @@ def lock_file(path: Path, what: str, wait: bool = False) -> Iterator[None]:
         _release(path, handle)
 
 
+def forget(path: Path) -> None:
+    """Remove the file of a lock that nobody holds, which a process that was killed has left."""
+    if path.exists() and (handle := _try(path)) is not None:
+        _release(path, handle)
+
+
 def _try(path: Path) -> int | None:
     """The open file, locked; None: another process has it."""
     while True:

@@ -68,11 +68,11 @@ def deferred() -> Iterator[StopRequest]:
 
 
 @contextmanager
-def at_once() -> Iterator[None]:
+def at_once() -> Iterator[StopRequest]:
     """SIGTERM and SIGHUP raise ``Stopped``, as Ctrl-C raises KeyboardInterrupt; a second one ends the process."""
     request = StopRequest(wait=False)
     with _handled([signum for signum in SIGNALS if signum != signal.SIGINT], request) as request.handlers:
-        yield
+        yield request
 
 
 @contextmanager

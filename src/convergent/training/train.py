@@ -15,7 +15,7 @@ import lightning
 from convergent.errors import InputError
 from convergent.storage.files import discard_folder, read_json, remove_parts, write_json
 from convergent.storage.fingerprint import Inputs, require_same
-from convergent.storage.lock import owned
+from convergent.storage.lock import LOCK, forget, owned
 from convergent.training.checkpoint import Checkpoints, damaged
 from convergent.training.config import TrainConfig
 from convergent.training.keeper import Keeper
@@ -63,6 +63,7 @@ def train(
     if config is None:
         raise InputError("config: expected the settings of a run, but got None")
     if resume and (folder / RESULT).exists():
+        forget(folder / LOCK)
         return _finished(folder)
     with _owned(folder):
         if resume and (folder / RESULT).exists():  # by a process that has just ended
