@@ -64,7 +64,7 @@ def test_without_a_device() -> None:
 
 
 def test_the_device_chooses_the_benchmarks() -> None:
-    assert tuple(command.chosen([], "cuda", False, [])) == command.ON_A_DEVICE
+    assert tuple(command.chosen([], "cuda", False, [])) == command.ON_A_DEVICE + command.ON_BOTH
     assert tuple(command.chosen([], "cpu", False, [])) == tuple(command.chosen([], None, False, [])) == command.NAMES
     with pytest.raises(InputError, match="--device: expected cpu with w1, but got 'cuda'"):
         command.chosen(["w1"], "cuda", False, [])

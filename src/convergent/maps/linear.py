@@ -17,9 +17,9 @@ from convergent.operations import edge_product, propagate
 class LinearMap(WeightedMap):
     r"""The map :math:`T(x)_{ih} = \sum_{e: i \to j} w_{eh} x_{jh} + b_{ih}`.
 
-    It contracts by the largest absolute row sum of the weights where that is below one. On the CPU rows may also sum to one or more
-    where elimination proves that something is lost from every node: then some scaling of the nodes makes all row sums smaller
-    than one.
+    It contracts by the largest absolute row sum of the weights where that is below one. Rows may also sum to one or more where
+    elimination proves that something is lost from every node (on a GPU the solve does): then some scaling of the nodes makes all
+    row sums smaller than one.
 
     Args:
         graph: the structure.
