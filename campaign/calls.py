@@ -173,8 +173,8 @@ def _is_fine(call: str, name: str, how: str) -> bool:
     """Where what looks wrong is allowed: products take any numbers, an adjoint any gradient, and some arguments may be left out."""
     numbers = how == "nan" and not call.startswith(("solve(LinearMap", "solve(ActivatedMap", "solve(fixed.with_bias"))
     left_out = how == "none" and ("x0=" in call or ("transpose(" in call and name == "bias"))
-    unused = how == "short" and name == "features" and "edge_index" in call  # the last node may have no edge
-    return numbers or left_out or unused
+    alone = how in ("short", "long") and name == "features" and "edge_index" in call  # as many nodes, some of them without edges
+    return numbers or left_out or alone
 
 
 def _is_no_change(name: str, how: str, sizes: dict[str, int]) -> bool:
