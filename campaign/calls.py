@@ -186,5 +186,6 @@ def _is_no_change(name: str, how: str, sizes: dict[str, int]) -> bool:
         return how in ("narrow", "wide", "turned", "none", "flat")
     if how == "narrow":
         return (sizes["heads"] == 1 and name not in ("features", "edge_attr", "edge_index")) or name == "edge_index"
-    square = {sizes["nodes"], sizes["heads"]} if name not in ("features", "edge_attr") else {0, 1}
+    rows = sizes["edges"] if name in ("weight", "values") else sizes["nodes"]
+    square = {rows, sizes["heads"]} if name not in ("features", "edge_attr") else {0, 1}
     return (how == "turned" and (len(square) == 1 or name == "edge_index")) or (sizes["edges"] == 1 and how in ("flat", "short"))
