@@ -488,3 +488,12 @@ def test_bad_options(arguments: tuple[str, str], named: str) -> None:
     done = run_campaign(*arguments)
     assert done.returncode == 2
     assert f"campaign: {named}: expected" in done.stderr
+
+
+def test_the_page_tells_what_the_campaign_found() -> None:
+    parts = json.loads((ROOT / "results" / "campaign.json").read_text(encoding="utf-8"))["campaign"]
+    page = (ROOT / "docs" / "certificates.md").read_text(encoding="utf-8")
+    tried = parts["inputs"]["inputs"] + parts["inputs"]["calls"]
+    for count in (parts["systems on cpu"]["systems"], parts["systems on cuda"]["systems"], parts["kills"]["kills"], tried):
+        assert f"{count:,}" in page
+    assert not any(part["violations"] for part in parts.values())
