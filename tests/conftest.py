@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 
+if hasattr(signal, "SIGHUP"):  # a test run under nohup, whose processes would not hear it
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before torch and numpy load: the workers divide the cores among themselves. Numba keeps its threads, because its
     # kernels go parallel on large inputs only and those tests are there to see them run in parallel.
