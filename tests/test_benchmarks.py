@@ -403,10 +403,13 @@ def test_the_readme_repeats_what_the_files_hold() -> None:
     training = [times("step", "CGS(64), value iteration", peer) for peer in ("dense (paper)", "TorchDEQ fixed point")]
     layer = [times("w1", "gamma 0.5", peer) for peer in ("TorchDEQ fixed point", "torch.linalg.solve")]
     scipy = [times("near_one", f"{grid} {gamma}, 1 heads", "scipy BiCGStab") for gamma in (0.999, 0.99)]
+    peers = ("splu, graph by graph", "torch-sla, LU", "padded torch.linalg.solve")
+    rock = [times("elimination", "64 x 200 pores, 4 heads", peer) for peer in peers]
     targets = [each for report in files.values() for each in report.get("targets", ())]
     for words in (
         f"TorchDEQ {layer[0]:.0f}x, padded `torch.linalg.solve` {layer[1]:.0f}x",
         f"scipy BiCGStab {scipy[0]:.1f}x, pyamg {pyamg:.1f}x; at 0.99 scipy {scipy[1]:.1f}x",
+        f"scipy splu {rock[0]:.0f}x, torch-sla {rock[1]:.0f}x, padded `torch.linalg.solve` {rock[2]:.0f}x",
         f"the paper's dense code {training[0]:.0f}x, TorchDEQ {training[1]:.1f}x",
         f"TorchDEQ {target('W1: the faster TorchDEQ'):.0f}x; dense code {target('CGS(64) training step: dense (paper)'):.0f}x",
         f"{sum(each['met'] is True for each in targets)} of {len(targets)} targets are met",
