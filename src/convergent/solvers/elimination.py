@@ -116,20 +116,25 @@ def _rows_of(fixed: LinearMap) -> Graph:
 
 def sharpest(fixed: LinearMap) -> Tensor:
     """The smaller of the plain and the tight factor from residual to error, [G, H], kept with the factors of the map."""
-    known = factors_of(fixed)
-    if known.sharpest is None:
-        known.sharpest = _proven(fixed, known.solve(torch.ones_like(fixed.bias)))
-    return _with_signs(fixed) if _has_signs(fixed) else known.sharpest
+    return _with_signs(fixed) if _has_signs(fixed) else _without_signs(fixed)
 
 
 def _proven(fixed: LinearMap, v: Tensor) -> Tensor:
-    """What v proves; (I - W)^-1 1 is best where no weight is negative."""
+    """What v proves."""
     rows = _rows_of(fixed)
     return certificate.sharpest(rows.rows, rows.segments, fixed.weight, v, fixed.contraction, certify.unit(rows))
 
 
 def _has_signs(fixed: LinearMap) -> bool:
     return not bool((fixed.weight >= 0).all())
+
+
+def _without_signs(fixed: LinearMap) -> Tensor:
+    """What (I - W)^-1 1 proves: the most that there is where no weight is negative."""
+    known = factors_of(fixed)
+    if known.sharpest is None:
+        known.sharpest = _proven(fixed, known.solve(torch.ones_like(fixed.bias)))
+    return known.sharpest
 
 
 def _with_signs(fixed: LinearMap) -> Tensor:
@@ -153,20 +158,20 @@ def certified(solver: Solver, fixed: LinearMap, tol: Tensor | None) -> Solution 
         known.sharpest = _proven(fixed, v)
     else:
         x = known.solve(fixed.bias)
-    if sharp and known.sharpest is None:
-        known.sharpest = _proven(fixed, known.solve(torch.ones_like(fixed.bias)))
-    solution = _checked(solver, fixed, x, known.sharpest if sharp else None, tol, gap)
+    factor = _without_signs(fixed) if sharp else certify.plain_amplification(fixed.contraction)
+    solution = _checked(solver, fixed, x, factor, tol, gap)
     if solution is None and sharp and not known.with_signs and _has_signs(fixed):  # to look at signs takes time, on a GPU most
         solution = _checked(solver, fixed, x, _with_signs(fixed), tol, gap)
     return solution
 
 
-def _checked(solver: Solver, fixed: LinearMap, x: Tensor, factor: Tensor | None, tol: Tensor | None, gap: float) -> Solution | None:
+def _checked(solver: Solver, fixed: LinearMap, x: Tensor, factor: Tensor, tol: Tensor | None, gap: float) -> Solution | None:
     """x as a solution, unless some bound is above the tolerance."""
     absolute, relative = solver.tolerances(fixed.dtype) if tol is None else (tol, 0.0)
-    factor = (1 + gap) * (certify.plain_amplification(fixed.contraction) if factor is None else factor)
     strict = absolute * (1 - gap), relative * (1 - gap)
-    accuracy = Accuracy(fixed.contraction, factor, *strict, certify.unit(fixed.graph), solver.refine, 1, gap, NEAR["cuda"])
+    accuracy = Accuracy(
+        fixed.contraction, (1 + gap) * factor, *strict, certify.unit(fixed.graph), solver.refine, 1, gap, NEAR["cuda"]
+    )
     graph = fixed.graph
     found, met, near = certificate.certify(graph.rows, graph.segments, fixed.weight, fixed.bias, x, fixed.norm, accuracy)
     _rows_of(fixed).cache["near one"] = near
